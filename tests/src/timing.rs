@@ -6,7 +6,7 @@
 //! of a job beyond the agent's own measurement. The pauses of polling (SSH every 0.25 s, power every 0.5 s and more)
 //! count as the machine's.
 
-use rackwright_lifecycle::{Effect, State, Timestamp};
+use rackwright_lifecycle::{Effect, NodeId, State, Timestamp};
 use rackwright_store::{EventRow, HistoryRow, Scope, Store};
 
 /// One phase of one node.
@@ -39,12 +39,19 @@ type Span = (i64, i64);
 /// # Panics
 /// If the database cannot be read.
 pub async fn phases(store: &Store, node: &str, mac: &str, console: &str) -> Vec<Phase> {
-    let mut history = store.history(node, 1000).await.expect("the history can be read");
+    let mut history = store
+        .history(&NodeId::stored(node), 1000)
+        .await
+        .expect("the history can be read");
     history.reverse();
     let mut waits = Vec::new();
     let mut switched_on = Vec::new();
     for effect in Effect::ALL {
-        for row in store.tries_of(node, *effect).await.expect("tries can be read") {
+        for row in store
+            .tries_of(&NodeId::stored(node), *effect)
+            .await
+            .expect("tries can be read")
+        {
             let Some(end) = row.attempt.ended_at else { continue };
             waits.push((row.attempt.started_at.0, end.0));
             if *effect == Effect::PowerOn {
@@ -123,7 +130,7 @@ async fn write_overheads(store: &Store, node: &str) -> Vec<(i64, i64)> {
         .await
         .expect("events can be read");
     let writes = store
-        .tries_of(node, Effect::WriteImage)
+        .tries_of(&NodeId::stored(node), Effect::WriteImage)
         .await
         .expect("tries can be read");
     let took_us = |event: &EventRow| -> Option<i64> {

@@ -1,7 +1,7 @@
 //! The agent's actions on a machine, from its ledger on the console, compared with the stored records.
 
 use rackwright_lab::Machine;
-use rackwright_lifecycle::Effect;
+use rackwright_lifecycle::{Effect, NodeId};
 use rackwright_store::{EffectRow, Store};
 
 use crate::site::Site;
@@ -28,7 +28,10 @@ pub async fn tries(site: &Site, node: &str, effect: Effect) -> Vec<EffectRow> {
     let store = Store::open(&site.dir().join("data/rackwright.db"))
         .await
         .expect("the database opens");
-    store.tries_of(node, effect).await.expect("tries can be read")
+    store
+        .tries_of(&NodeId::stored(node), effect)
+        .await
+        .expect("tries can be read")
 }
 
 /// The jobs that began on a node's machine since the lab started.

@@ -30,7 +30,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rackwright_lifecycle::{Effect, Timestamp, seconds};
+use rackwright_lifecycle::{Effect, NodeId, Timestamp, seconds};
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Format, Phase, Script, SystemUp, Systems};
 use rackwright_sim::install_crypto;
 use rackwright_store::Store;
@@ -221,7 +221,10 @@ async fn a_machine_is_imaged_and_erased_by_the_agents_own_code() {
 async fn switched_on(store: &Store, nodes: &[String]) -> Vec<(String, Timestamp, Timestamp)> {
     let mut spans = Vec::new();
     for node in nodes {
-        let tries = store.tries_of(node, Effect::PowerOn).await.expect("it can be read");
+        let tries = store
+            .tries_of(&NodeId::stored(node.as_str()), Effect::PowerOn)
+            .await
+            .expect("it can be read");
         let ended = tries
             .into_iter()
             .filter_map(|row| Some((row.attempt.started_at, row.attempt.ended_at?)));

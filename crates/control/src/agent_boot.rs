@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use rackwright_identity::TokenHash;
-use rackwright_lifecycle::{BootFacts, EventKind, Power, Timestamp, expected_boot, seconds};
+use rackwright_lifecycle::{BootFacts, EventKind, NodeId, Power, Timestamp, expected_boot, seconds};
 use rackwright_store::{
     AgentBootRow, AgentSession, ContestKind, EffectRow, EventRow, NodeRecord, Scope, Store, StoreError, TokenRow,
     WriteTx,
@@ -108,7 +108,7 @@ fn row_of(before: Option<AgentBootRow>, record: &NodeRecord, boot: &EffectRow) -
 ///
 /// # Errors
 /// The database failed.
-pub async fn note_secret(core: &Core, node: &str, boot: &str, secret: &str) -> Result<bool, StoreError> {
+pub async fn note_secret(core: &Core, node: &NodeId, boot: &str, secret: &str) -> Result<bool, StoreError> {
     let mut tx = core.store.write().await?;
     let record = tx.node(node).await?;
     let Some(mut row) = present_boot(&mut tx, &record).await?.filter(|row| row.boot == boot) else {
@@ -132,7 +132,7 @@ pub enum LastBoot {
 }
 
 impl LastBoot {
-    async fn row(&mut self, store: &Store, node: &str) -> Result<Option<&AgentBootRow>, StoreError> {
+    async fn row(&mut self, store: &Store, node: &NodeId) -> Result<Option<&AgentBootRow>, StoreError> {
         if matches!(self, Self::Unread) {
             *self = Self::Read(store.agent_boot(node).await?.map(Box::new));
         }
@@ -201,7 +201,7 @@ const CONTESTED: &str = "two machines answered for this boot of the node, or a m
 ///
 /// # Errors
 /// The database failed.
-pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &str, requester: BootRequester<'_>) -> Answer<String> {
+pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &NodeId, requester: BootRequester<'_>) -> Answer<String> {
     let record = tx.node(node).await?;
     if record.node.doubt.is_some() {
         return refused(format!(
@@ -476,7 +476,7 @@ async fn contest(
 /// The database failed.
 pub async fn note_second_address(
     tx: &mut WriteTx,
-    node: &str,
+    node: &NodeId,
     requester: BootRequester<'_>,
     given: &str,
 ) -> Result<(), StoreError> {
@@ -516,12 +516,12 @@ impl Registration<'_> {
 ///
 /// # Errors
 /// The database failed.
-pub async fn register(tx: &mut WriteTx, token: &TokenRow, who: Registration<'_>) -> Answer<(String, AgentSession)> {
+pub async fn register(tx: &mut WriteTx, token: &TokenRow, who: Registration<'_>) -> Answer<(NodeId, AgentSession)> {
     let over = "the boot of this token has ended: boot the machine again";
     let Some((node, boot)) = token.body.split_once('/') else {
         return refused(over);
     };
-    let record = match tx.node(node).await {
+    let record = match tx.node(&NodeId::stored(node)).await {
         Err(StoreError::NotFound { .. }) => return refused(over),
         other => other?,
     };
@@ -569,7 +569,7 @@ pub async fn register(tx: &mut WriteTx, token: &TokenRow, who: Registration<'_>)
         row.registered_at = now;
         tx.put_agent_boot(&row).await?;
     }
-    Ok(Ok((node.to_owned(), session)))
+    Ok(Ok((record.id, session)))
 }
 
 /// The registration that belongs to the session `of` and to this kernel boot id. The node is locked.
@@ -611,7 +611,7 @@ pub async fn admit(
 ///
 /// # Errors
 /// The database failed.
-pub async fn readable_image(store: &Store, node: &str, of: &AgentSession) -> Result<Option<String>, StoreError> {
+pub async fn readable_image(store: &Store, node: &NodeId, of: &AgentSession) -> Result<Option<String>, StoreError> {
     let record = match store.node(&Scope::Site, node).await {
         Err(StoreError::NotFound { .. }) => return Ok(None),
         other => other?,
@@ -648,10 +648,10 @@ pub fn token_hash(shown: &str) -> Result<String, Refused> {
 
 /// By node, the time of the last event about a refused agent: a refused agent comes back every few seconds.
 #[derive(Debug, Default)]
-pub struct Refusals(Mutex<HashMap<String, Timestamp>>);
+pub struct Refusals(Mutex<HashMap<NodeId, Timestamp>>);
 
 impl Refusals {
-    fn may_report(&self, node: &str, now: Timestamp) -> bool {
+    fn may_report(&self, node: &NodeId, now: Timestamp) -> bool {
         let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |at: &Timestamp| *at <= now && now < at.plus(seconds(REFUSAL_EVENT_S));
         if reported.get(node).is_some_and(is_recent) {
@@ -670,8 +670,8 @@ impl Refusals {
 
 /// Reports a refused agent that has a certificate of this site: one event an hour for each node. An agent that is still
 /// running after its work is done gives no event, because its machine is switched off within moments.
-pub async fn report_refusal(core: &Core, node: &str, of: &AgentSession, address: &str, why: &Refused) {
-    tracing::info!(node, address, %why, "an agent's session was refused");
+pub async fn report_refusal(core: &Core, node: &NodeId, of: &AgentSession, address: &str, why: &Refused) {
+    tracing::info!(node = node.as_str(), address, %why, "an agent's session was refused");
     let Ok(record) = core.store.node(&Scope::Site, node).await else {
         return;
     };

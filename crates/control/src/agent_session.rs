@@ -3,7 +3,7 @@
 use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
-use rackwright_lifecycle::{Agent, EffectClass, Reading};
+use rackwright_lifecycle::{Agent, EffectClass, NodeId, Reading};
 use rackwright_store::{AgentBootRow, AgentSession, BootStageRow, EffectRow, StoreError, WriteTx};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,7 @@ pub(crate) const INVENTORY_MAX: usize = 4 << 20;
 
 /// An agent that asks to be admitted.
 pub(crate) struct ArrivingAgent {
-    pub(crate) node: String,
+    pub(crate) node: NodeId,
     /// From its certificate.
     pub(crate) of: AgentSession,
     /// The address of its connection; empty: unknown.
@@ -130,7 +130,12 @@ pub(crate) async fn admit_agent(
         core.agents.disconnected(node, number);
         return Err(error);
     }
-    tracing::info!(node, boot_id, ready_s = hello.ready_uptime_s, "agent connected");
+    tracing::info!(
+        node = node.as_str(),
+        boot_id,
+        ready_s = hello.ready_uptime_s,
+        "agent connected"
+    );
     let admitted_agent = AdmittedAgent {
         node: node.clone(),
         number,
@@ -172,7 +177,7 @@ pub(crate) async fn compare_ledger(
     hello: &v1::Hello,
     open: Option<EffectRow>,
 ) -> Result<(), StoreError> {
-    let node = admitted_agent.node.as_str();
+    let node = &admitted_agent.node;
     for job in &hello.jobs {
         perform::job_ended(core, admitted_agent, job).await?;
         let is_open = open.as_ref().is_some_and(|o| o.id == job.operation);
@@ -199,7 +204,7 @@ pub(crate) async fn heard(
     message: v1::AgentMessage,
 ) -> Result<(), StoreError> {
     core.metrics.note_agent_message();
-    let node = admitted_agent.node.as_str();
+    let node = &admitted_agent.node;
     match message.message {
         Some(Message::Inventory(mut inventory)) => {
             for nic in &mut inventory.nics {
@@ -208,7 +213,11 @@ pub(crate) async fn heard(
             }
             let bytes = inventory.encode_to_vec();
             if bytes.len() > INVENTORY_MAX {
-                tracing::warn!(node, bytes = bytes.len(), "an inventory is too large and was dropped");
+                tracing::warn!(
+                    node = node.as_str(),
+                    bytes = bytes.len(),
+                    "an inventory is too large and was dropped"
+                );
                 return Ok(());
             }
             let now = clock::now();
@@ -233,7 +242,7 @@ pub(crate) async fn heard(
 }
 
 /// Notes that a connection is gone, unless a newer one has replaced it.
-pub(crate) async fn note_disconnect(core: &Core, node: &str, number: i64) {
+pub(crate) async fn note_disconnect(core: &Core, node: &NodeId, number: i64) {
     core.agents.disconnected(node, number);
     let stored = async {
         let mut tx = core.store.write().await?;
@@ -243,11 +252,13 @@ pub(crate) async fn note_disconnect(core: &Core, node: &str, number: i64) {
     };
     match stored.await {
         Ok(true) => {
-            tracing::info!(node, "agent disconnected");
+            tracing::info!(node = node.as_str(), "agent disconnected");
             core.notify_due(node);
         }
         Ok(false) => {}
-        Err(error) => tracing::warn!(node, %error, "the end of an agent's connection is not stored yet"),
+        Err(error) => {
+            tracing::warn!(node = node.as_str(), %error, "the end of an agent's connection is not stored yet")
+        }
     }
 }
 

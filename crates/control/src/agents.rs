@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rackwright_api::v1::{ControlMessage, JobProgress};
-use rackwright_lifecycle::{Agent, Reading, Timestamp};
+use rackwright_lifecycle::{Agent, NodeId, Reading, Timestamp};
 use rackwright_store::{AgentSession, NodeRecord};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -43,9 +43,9 @@ pub struct Session {
 
 #[derive(Debug, Default)]
 struct Inner {
-    sessions: HashMap<String, Session>,
+    sessions: HashMap<NodeId, Session>,
     /// By node: the job in the agent's last progress message, and that progress.
-    progress: HashMap<String, (String, JobProgress)>,
+    progress: HashMap<NodeId, (String, JobProgress)>,
     next: i64,
 }
 
@@ -81,14 +81,14 @@ impl Agents {
     }
 
     /// Adds a connection and ends an earlier one of the same node.
-    pub fn connected(&self, node: &str, session: Session) {
+    pub fn connected(&self, node: &NodeId, session: Session) {
         if let Some(former) = self.lock().sessions.insert(node.to_owned(), session) {
             former.end.cancel();
         }
     }
 
     /// Removes a connection. Returns false when a newer one has replaced it.
-    pub fn disconnected(&self, node: &str, number: i64) -> bool {
+    pub fn disconnected(&self, node: &NodeId, number: i64) -> bool {
         let mut inner = self.lock();
         let is_this = inner.sessions.get(node).is_some_and(|s| s.number == number);
         if is_this {
@@ -98,7 +98,7 @@ impl Agents {
     }
 
     /// Ends a node's connection if its number is below `number`: according to the database it is over.
-    pub fn end_earlier(&self, node: &str, number: i64) {
+    pub fn end_earlier(&self, node: &NodeId, number: i64) {
         let mut inner = self.lock();
         if inner.sessions.get(node).is_some_and(|s| s.number < number)
             && let Some(session) = inner.sessions.remove(node)
@@ -113,12 +113,12 @@ impl Agents {
         self.lock()
             .sessions
             .keys()
-            .filter(|name| name.starts_with(prefix))
+            .filter(|name| name.as_str().starts_with(prefix))
             .count()
     }
 
     /// Stores the time of an agent's message.
-    pub fn heard(&self, node: &str, number: i64, now: Timestamp) {
+    pub fn heard(&self, node: &NodeId, number: i64, now: Timestamp) {
         if let Some(session) = self.lock().sessions.get_mut(node).filter(|s| s.number == number) {
             session.heard_at = now;
         }
@@ -126,13 +126,13 @@ impl Agents {
 
     /// The connection of a node, regardless of its row.
     #[must_use]
-    pub fn session(&self, node: &str) -> Option<Session> {
+    pub fn session(&self, node: &NodeId) -> Option<Session> {
         self.lock().sessions.get(node).cloned()
     }
 
     /// The number of every connection, by name.
     #[must_use]
-    pub fn sessions(&self) -> HashMap<String, i64> {
+    pub fn sessions(&self) -> HashMap<NodeId, i64> {
         let inner = self.lock();
         inner.sessions.iter().map(|(of, s)| (of.clone(), s.number)).collect()
     }
@@ -195,7 +195,7 @@ impl Agents {
 
     /// Stores the progress of a job, as the node's agent reports it. Only connected agents count, with one job for each
     /// node: an agent that invents jobs changes only its own display.
-    pub fn set_progress(&self, node: &str, effect: &str, progress: JobProgress) {
+    pub fn set_progress(&self, node: &NodeId, effect: &str, progress: JobProgress) {
         let mut inner = self.lock();
         if effect.len() > NAME_MAX || !inner.sessions.contains_key(node) {
             return;
@@ -209,14 +209,14 @@ impl Agents {
 
     /// The progress of a node's job, if its agent has reported any.
     #[must_use]
-    pub fn progress(&self, node: &str, effect: &str) -> Option<JobProgress> {
+    pub fn progress(&self, node: &NodeId, effect: &str) -> Option<JobProgress> {
         let inner = self.lock();
         let (of, progress) = inner.progress.get(node)?;
         (of == effect).then(|| progress.clone())
     }
 
     /// Forgets the progress when a node's job has ended: the next job has not begun.
-    pub fn forget_progress(&self, node: &str) {
+    pub fn forget_progress(&self, node: &NodeId) {
         self.lock().progress.remove(node);
     }
 }
@@ -224,7 +224,7 @@ impl Agents {
 /// An admitted agent, the source of messages.
 #[derive(Debug, Clone)]
 pub(crate) struct AdmittedAgent {
-    pub(crate) node: String,
+    pub(crate) node: NodeId,
     /// The number of its connection.
     pub(crate) number: i64,
     pub(crate) of: AgentSession,
@@ -246,7 +246,7 @@ mod tests {
             sender: mpsc::channel(1).0,
             end: CancellationToken::new(),
         };
-        agents.connected(node, session);
+        agents.connected(&NodeId::stored(node), session);
     }
 
     fn at(step: &str) -> JobProgress {
@@ -262,21 +262,21 @@ mod tests {
         for node in ["n1", "n2"] {
             connected(&agents, node);
         }
-        agents.set_progress("n1", "job", at("writing"));
-        agents.set_progress("n2", "job", at("lying"));
-        assert_eq!(agents.progress("n1", "job"), Some(at("writing")));
+        agents.set_progress(&"n1".into(), "job", at("writing"));
+        agents.set_progress(&"n2".into(), "job", at("lying"));
+        assert_eq!(agents.progress(&"n1".into(), "job"), Some(at("writing")));
         for n in 0..1000 {
-            agents.set_progress("n2", &format!("made-up-{n}"), at("lying"));
+            agents.set_progress(&"n2".into(), &format!("made-up-{n}"), at("lying"));
         }
-        agents.set_progress("n2", &"x".repeat(NAME_MAX + 1), at("lying"));
-        agents.set_progress("nobody", "job", at("lying"));
+        agents.set_progress(&"n2".into(), &"x".repeat(NAME_MAX + 1), at("lying"));
+        agents.set_progress(&"nobody".into(), "job", at("lying"));
         assert_eq!(agents.lock().progress.len(), 2);
-        assert_eq!(agents.progress("n2", "made-up-998"), None);
-        assert_eq!(agents.progress("n1", "made-up-999"), None);
-        agents.set_progress("n1", "job", at(&"long\n".repeat(1000)));
-        let step = agents.progress("n1", "job").unwrap().step;
+        assert_eq!(agents.progress(&"n2".into(), "made-up-998"), None);
+        assert_eq!(agents.progress(&"n1".into(), "made-up-999"), None);
+        agents.set_progress(&"n1".into(), "job", at(&"long\n".repeat(1000)));
+        let step = agents.progress(&"n1".into(), "job").unwrap().step;
         assert!(step.len() <= NAME_MAX && !step.contains('\n'), "{step:?}");
-        agents.forget_progress("n1");
-        assert_eq!(agents.progress("n1", "job"), None);
+        agents.forget_progress(&"n1".into());
+        assert_eq!(agents.progress(&"n1".into(), "job"), None);
     }
 }

@@ -492,7 +492,7 @@ fn identify_by_tpm(
         }
         TpmEvidence::Tpm(proof) => proof,
     };
-    if proof.extra != binding(&proof.nonce, id, of.generation, &of.boot, &boot.key_sha256) {
+    if proof.extra != binding(&proof.nonce, id.as_str(), of.generation, &of.boot, &boot.key_sha256) {
         return Err("the quote was made for another session".into());
     }
     let ek = &proof.ek;

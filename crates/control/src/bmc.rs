@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rackwright_identity::Sealer;
 use rackwright_ipmi::{Account, Ipmi, IpmiAddress, IpmiError, RequestLimiter};
-use rackwright_lifecycle::{EventKind, Power, Timestamp};
+use rackwright_lifecycle::{EventKind, NodeId, Power, Timestamp};
 use rackwright_redfish::quirks::QuirkSet;
 use rackwright_redfish::{
     BmcClient, BmcTarget, CertificateFingerprint, ErrorKind, Gates, PowerState, RedfishError, RetryPolicy, Settings,
@@ -94,7 +94,7 @@ impl BmcError {
 
     /// The security event of this failure, if it is one. `message` describes the failure.
     #[must_use]
-    pub fn security_event(&self, node: &str, message: &str, now: Timestamp) -> Option<EventRow> {
+    pub fn security_event(&self, node: &NodeId, message: &str, now: Timestamp) -> Option<EventRow> {
         if self.is_refusal() {
             return Some(refused_event(node, message, now));
         }
@@ -173,7 +173,7 @@ struct CachedClient {
 /// The clients of all BMCs.
 #[derive(Default)]
 pub struct Bmcs {
-    clients: Mutex<HashMap<String, CachedClient>>,
+    clients: Mutex<HashMap<NodeId, CachedClient>>,
     /// Clients that were replaced while an effect or a call used them. Each is closed after its last user.
     retired: Mutex<Vec<Arc<BmcClient>>>,
     /// `None`: the built-in profiles.
@@ -264,7 +264,7 @@ impl Bmcs {
     }
 
     /// Drops a node's client: the next use makes a new one. The former client is closed after its last user.
-    pub async fn forget(&self, node: &str) {
+    pub async fn forget(&self, node: &NodeId) {
         let former = self.clients.lock().await.remove(node);
         self.retire(former).await;
     }
@@ -345,7 +345,7 @@ async fn close(client: Arc<BmcClient>) {
 /// # Errors
 /// The BMC is an IPMI one; it has refused the login; its password is unknown or being changed; the password cannot be
 /// opened; or the pinned certificate does not parse.
-pub fn target(node: &str, spec: &Spec, sealer: &Sealer) -> Result<BmcTarget, BmcError> {
+pub fn target(node: &NodeId, spec: &Spec, sealer: &Sealer) -> Result<BmcTarget, BmcError> {
     if is_ipmi(spec) {
         return Err(BmcError::NoRedfish);
     }
@@ -379,7 +379,7 @@ pub fn target_without_login(spec: &Spec) -> Result<BmcTarget, BmcError> {
 }
 
 /// Refused where no login may be tried: see `credentials`.
-fn password(node: &str, spec: &Spec, sealer: &Sealer) -> Result<secrecy::SecretString, BmcError> {
+fn password(node: &NodeId, spec: &Spec, sealer: &Sealer) -> Result<secrecy::SecretString, BmcError> {
     if spec.account.refused_at.is_some() {
         return Err(BmcError::LoginRefused);
     }
@@ -404,7 +404,7 @@ pub fn is_ipmi(spec: &Spec) -> bool {
 ///
 /// # Errors
 /// The password cannot be opened or cannot be sent over IPMI; or the address cannot be used.
-pub fn ipmi(node: &str, spec: &Spec, sealer: &Sealer, manners: &Arc<RequestLimiter>) -> Result<Ipmi, BmcError> {
+pub fn ipmi(node: &NodeId, spec: &Spec, sealer: &Sealer, manners: &Arc<RequestLimiter>) -> Result<Ipmi, BmcError> {
     ipmi_at(&spec.bmc_address, node, spec, sealer, manners)
 }
 
@@ -414,7 +414,7 @@ pub fn ipmi(node: &str, spec: &Spec, sealer: &Sealer, manners: &Arc<RequestLimit
 /// As [`ipmi`].
 pub fn ipmi_at(
     address: &str,
-    node: &str,
+    node: &NodeId,
     spec: &Spec,
     sealer: &Sealer,
     manners: &Arc<RequestLimiter>,
@@ -428,7 +428,7 @@ pub fn ipmi_at(
 
 /// The purpose to which a sealed BMC password is bound.
 #[must_use]
-pub fn bmc_password_purpose(id: &str) -> String {
+pub fn bmc_password_purpose(id: &NodeId) -> String {
     format!("bmc-password:nodes/{id}")
 }
 
@@ -440,7 +440,7 @@ pub fn is_unknown(spec: &Spec) -> bool {
 
 /// The event of a refused login.
 #[must_use]
-pub fn refused_event(node: &str, message: &str, now: Timestamp) -> EventRow {
+pub fn refused_event(node: &NodeId, message: &str, now: Timestamp) -> EventRow {
     EventRow {
         at: now,
         kind: EventKind::SecurityBmcLoginRefused,
@@ -545,7 +545,7 @@ mod tests {
         let mut record = testing::node("n1", State::Available, None);
         record.spec.bmc_address = bmc(open.clone()).await;
         let password = SecretString::from("secret");
-        let sealed = core.keys.sealer.seal(&password, &bmc_password_purpose("n1"));
+        let sealed = core.keys.sealer.seal(&password, &bmc_password_purpose(&"n1".into()));
         record.spec.bmc_password = sealed.unwrap();
         record
     }
@@ -563,7 +563,7 @@ mod tests {
         assert!(Arc::ptr_eq(&used, &same));
         drop(same);
         // Another part forgets the client while an effect uses it.
-        core.bmcs.forget("n1").await;
+        core.bmcs.forget(&"n1".into()).await;
         assert_eq!(open.load(Ordering::SeqCst), 1, "an effect uses the client");
         assert_eq!(used.get("/redfish/v1/Systems").await.unwrap_err().status(), Some(404));
         let fresh = core.bmcs.client(&record, sealer).await.unwrap();
@@ -579,7 +579,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&fresh, &other));
         assert_eq!(fresh.get("/redfish/v1/Systems").await.unwrap_err().status(), Some(404));
         drop((fresh, other));
-        core.bmcs.forget("n1").await;
+        core.bmcs.forget(&"n1".into()).await;
         core.bmcs.close_idle(Instant::now()).await;
         assert_eq!(open.load(Ordering::SeqCst), 0);
     }

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use rackwright_lifecycle::Effect;
+use rackwright_lifecycle::{Effect, NodeId};
 use rackwright_redfish::BmcAddress;
 use rackwright_store::{AgentBootRow, AgentSession, EffectRow, NodeRecord, Scope, StoreError};
 use rackwright_tpm::medium::{self, Session};
@@ -26,7 +26,7 @@ const ADDRESSES: &str = "bmc-secret-addresses";
 const PATH: &str = "/medium/v1";
 const NAME: &str = "rackwright.iso";
 
-fn derived(core: &Core, purpose: &str, node: &str, of: &AgentSession) -> SecretBox<[u8; 32]> {
+fn derived(core: &Core, purpose: &str, node: &NodeId, of: &AgentSession) -> SecretBox<[u8; 32]> {
     let key = core.keys.sealer.derive(purpose);
     // No id contains a line feed.
     let text = format!("{node}\n{}\n{}", of.generation, of.boot);
@@ -35,7 +35,7 @@ fn derived(core: &Core, purpose: &str, node: &str, of: &AgentSession) -> SecretB
     })
 }
 
-fn seal(core: &Core, node: &str, of: &AgentSession) -> String {
+fn seal(core: &Core, node: &NodeId, of: &AgentSession) -> String {
     let seal = derived(core, ADDRESSES, node, of);
     seal.expose_secret()[..20]
         .iter()
@@ -56,7 +56,7 @@ fn base(core: &Core) -> Option<String> {
 
 /// The address at which a node's BMC fetches the medium of a boot. `None`: this process runs no boot services.
 #[must_use]
-pub fn url(core: &Core, node: &str, of: &AgentSession) -> Option<String> {
+pub fn url(core: &Core, node: &NodeId, of: &AgentSession) -> Option<String> {
     Some(format!("{}{node}/{}/{NAME}", base(core)?, seal(core, node, of)))
 }
 
@@ -81,7 +81,7 @@ pub fn boot_of(record: &NodeRecord, rows: &[EffectRow]) -> Option<AgentSession> 
 ///
 /// # Errors
 /// The database failed.
-pub async fn medium(core: &Core, node: &str, given: &str, remote: IpAddr) -> Result<Option<Vec<u8>>, StoreError> {
+pub async fn medium(core: &Core, node: &NodeId, given: &str, remote: IpAddr) -> Result<Option<Vec<u8>>, StoreError> {
     let record = match core.store.node(&Scope::Site, node).await {
         Err(StoreError::NotFound { .. }) => return Ok(None),
         other => other?,
@@ -144,7 +144,7 @@ pub fn judge(
     };
     let session = Session {
         nonce: &answer.nonce,
-        node: id,
+        node: id.as_str(),
         generation: of.generation,
         boot: &of.boot,
         key_sha256: &boot.key_sha256,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use rackwright_identity::{Token, TokenHash};
-use rackwright_lifecycle::seconds;
+use rackwright_lifecycle::{NodeId, seconds};
 use rackwright_netboot::{
     Binding, BootDirectory, BootFile, BootIntent, BootPlan, Client, DhcpMode, DirectoryError, Lookup, Mac, Netboot,
     NetbootConfig, OneTimeToken, Refusal, StageDropped, StageReport,
@@ -117,7 +117,11 @@ impl Directory {
         } else {
             BootIntent::Disk
         };
-        let hostname = record.node.claim.as_ref().map_or(node, |c| c.hostname.clone());
+        let hostname = record
+            .node
+            .claim
+            .as_ref()
+            .map_or_else(|| node.to_string(), |c| c.hostname.clone());
         Ok(Lookup::Known {
             address: self.address(&mac, client).await?,
             hostname: Some(hostname),
@@ -180,7 +184,7 @@ impl Directory {
             return Err(Refusal::Used); // Since the check above.
         }
         tx.revoke_tokens("boot", &mac).await.map_err(directory)?;
-        let plan = self.plan(&mut tx, node.as_deref(), requester).await?;
+        let plan = self.plan(&mut tx, node.as_ref(), requester).await?;
         // Committed for every answer: a refusal may have contested the boot.
         self.core.commit(tx).await.map_err(directory)?;
         plan
@@ -191,7 +195,7 @@ impl Directory {
     async fn agent_token(
         &self,
         tx: &mut WriteTx,
-        node: Option<&str>,
+        node: Option<&NodeId>,
         requester: BootRequester<'_>,
     ) -> Result<Result<String, Refusal>, StoreError> {
         let nothing = |why: String| Ok(Err(Refusal::NothingToBoot(why)));
@@ -214,7 +218,7 @@ impl Directory {
     async fn plan(
         &self,
         tx: &mut WriteTx,
-        node: Option<&str>,
+        node: Option<&NodeId>,
         requester: BootRequester<'_>,
     ) -> Result<Result<BootPlan, Refusal>, Refusal> {
         let directory = |e: StoreError| Refusal::Directory(failed(e));
@@ -297,7 +301,9 @@ impl BootDirectory for Directory {
     }
 
     async fn medium(&self, node: &str, seal: &str, remote: IpAddr) -> Result<Option<Vec<u8>>, DirectoryError> {
-        bmc_secret::medium(&self.core, node, seal, remote).await.map_err(failed)
+        bmc_secret::medium(&self.core, &NodeId::named(node), seal, remote)
+            .await
+            .map_err(failed)
     }
 
     async fn lookup(&self, client: &Client) -> Result<Lookup, DirectoryError> {

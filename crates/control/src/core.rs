@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rackwright_identity::{KeyFiles, Rng};
 use rackwright_image::ChunkStore;
-use rackwright_lifecycle::{EventKind, Outcome, Timestamp};
+use rackwright_lifecycle::{EventKind, NodeId, Outcome, Timestamp};
 use rackwright_netboot::connections::{Connections, Limits};
 use rackwright_store::{EffectRow, EventRow, NodeRecord, Store, StoreError, WriteTx};
 use tokio::sync::{Notify, watch};
@@ -324,18 +324,18 @@ impl Core {
 
     /// Makes a node due, for a reason that no change has stored: its running step looks again, or a new step begins. A
     /// stored change makes its nodes due itself, so that the wish survives this process.
-    pub async fn wake(&self, node: &str) {
+    pub async fn wake(&self, node: &NodeId) {
         if self.running_steps.nudge(node) {
             return;
         }
         if let Err(error) = self.store.wake(node, clock::now()).await {
-            tracing::warn!(node, %error, "the node could not be made due; it becomes due at the end of its lease");
+            tracing::warn!(node = node.as_str(), %error, "the node could not be made due; it becomes due at the end of its lease");
         }
         self.running_steps.due.notify_one();
     }
 
     /// Announces that a change has made a node due: its running step looks again, or a new step begins.
-    pub fn notify_due(&self, node: &str) {
+    pub fn notify_due(&self, node: &NodeId) {
         if !self.running_steps.nudge(node) {
             self.running_steps.due.notify_one();
         }
@@ -404,7 +404,7 @@ impl ChangeTicks {
 /// not queued.
 #[derive(Debug, Default)]
 pub struct RunningSteps {
-    running: Mutex<HashMap<String, RunningStep>>,
+    running: Mutex<HashMap<NodeId, RunningStep>>,
     /// A node became due.
     pub due: Notify,
 }
@@ -416,7 +416,7 @@ struct RunningStep {
 }
 
 impl RunningSteps {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, RunningStep>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, RunningStep>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -428,13 +428,13 @@ impl RunningSteps {
 
     /// Whether a node has a running step.
     #[must_use]
-    pub fn has(&self, node: &str) -> bool {
+    pub fn has(&self, node: &NodeId) -> bool {
         self.lock().contains_key(node)
     }
 
     /// Begins a node's step. `None`: one runs already, and will look again.
     #[must_use]
-    pub fn begin(&self, node: &str) -> Option<Arc<Notify>> {
+    pub fn begin(&self, node: &NodeId) -> Option<Arc<Notify>> {
         let mut running = self.lock();
         if let Some(run) = running.get_mut(node) {
             // Another replica may have made the node due, and cannot notify this step.
@@ -454,7 +454,7 @@ impl RunningSteps {
     }
 
     /// Notifies a running step of a change. Returns false when none runs.
-    pub fn nudge(&self, node: &str) -> bool {
+    pub fn nudge(&self, node: &NodeId) -> bool {
         let mut running = self.lock();
         let Some(run) = running.get_mut(node) else { return false };
         run.again = true;
@@ -464,7 +464,7 @@ impl RunningSteps {
 
     /// Whether something changed since the last call; clears the flag.
     #[must_use]
-    pub fn take_changed(&self, node: &str) -> bool {
+    pub fn take_changed(&self, node: &NodeId) -> bool {
         self.lock()
             .get_mut(node)
             .is_some_and(|run| std::mem::take(&mut run.again))
@@ -472,7 +472,7 @@ impl RunningSteps {
 
     /// Ends a node's step. If something changed meanwhile, returns false, and the step goes on.
     #[must_use]
-    pub fn end(&self, node: &str) -> bool {
+    pub fn end(&self, node: &NodeId) -> bool {
         let mut running = self.lock();
         if running.get(node).is_some_and(|run| run.again) {
             return false;
@@ -482,7 +482,7 @@ impl RunningSteps {
     }
 
     /// Ends a node's step even if something changed; the node is due again at the end of its lease.
-    pub fn abandon(&self, node: &str) {
+    pub fn abandon(&self, node: &NodeId) {
         self.lock().remove(node);
     }
 }

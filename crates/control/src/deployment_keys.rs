@@ -1,5 +1,6 @@
 //! Keys of a deployment: the host key of the installed system and the daemon's provisioning key.
 
+use rackwright_lifecycle::NodeId;
 use rackwright_store::DeploymentKeys;
 
 use crate::api_error::ApiError;
@@ -8,7 +9,7 @@ use crate::user_data;
 
 /// The purpose to which a sealed deployment key is bound.
 #[must_use]
-pub fn deployment_key_purpose(what: &str, id: &str, generation: u64, deployment: u32) -> String {
+pub fn deployment_key_purpose(what: &str, id: &NodeId, generation: u64, deployment: u32) -> String {
     format!("{what}-key:nodes/{id}:{generation}:{deployment}")
 }
 
@@ -19,7 +20,7 @@ pub fn deployment_key_purpose(what: &str, id: &str, generation: u64, deployment:
 /// There are no random numbers, or the user data cannot be sealed.
 pub fn new_keys(
     core: &Core,
-    id: &str,
+    id: &NodeId,
     (generation, deployment): (u64, u32),
     user_data: &str,
 ) -> Result<DeploymentKeys, ApiError> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rackwright_api::v1::{Drive, Inventory};
 use rackwright_lifecycle::drives::{Difference, DriveList, KnownDrive, ReportedDrive, Source, judge, unnamed_missing};
-use rackwright_lifecycle::{EventKind, Timestamp};
+use rackwright_lifecycle::{EventKind, NodeId, Timestamp};
 use rackwright_redfish::DriveInfo;
 use rackwright_store::{EventRow, NodeRecord, StoreError, WriteTx};
 
@@ -23,9 +23,9 @@ const WORDS_MAX: usize = 320;
 ///
 /// # Errors
 /// The database failed.
-pub async fn of_node(core: &Core, node: &str) -> Result<Inventory, StoreError> {
+pub async fn of_node(core: &Core, node: &NodeId) -> Result<Inventory, StoreError> {
     let bytes = core.store.inventory(node).await?;
-    Ok(stored::inventory(node, bytes.as_deref())?.unwrap_or_default())
+    Ok(stored::inventory(node.as_str(), bytes.as_deref())?.unwrap_or_default())
 }
 
 /// A name that stays with the drive in any slot: serial number and WWN, because NVMe namespaces share the serial number. A
@@ -80,7 +80,7 @@ pub async fn recorded(core: &Core, record: &NodeRecord) -> Result<Vec<DriveList>
         return Ok(lists);
     }
     if let Some(bytes) = core.store.expected_inventory(&record.id).await? {
-        let inventory: Inventory = stored::message("inventory", &record.id, &bytes)?;
+        let inventory: Inventory = stored::message("inventory", record.id.as_str(), &bytes)?;
         lists.push(DriveList {
             source: Source::Inspection,
             at: record.node.evidence.clean_at.unwrap_or_default(),
@@ -93,7 +93,7 @@ pub async fn recorded(core: &Core, record: &NodeRecord) -> Result<Vec<DriveList>
 
 /// The differences in words, and the remedy.
 #[must_use]
-pub fn refusal(node: &str, differences: &[Difference]) -> String {
+pub fn refusal(node: &NodeId, differences: &[Difference]) -> String {
     let (mut words, mut count) = (String::new(), 0);
     for difference in differences {
         let next = cut(&difference.to_string(), WORDS_MAX);
@@ -125,7 +125,7 @@ pub fn refusal(node: &str, differences: &[Difference]) -> String {
 
 /// The event that reports the differences.
 #[must_use]
-pub fn differ_event(node: &str, differences: &[Difference], now: Timestamp) -> EventRow {
+pub fn differ_event(node: &NodeId, differences: &[Difference], now: Timestamp) -> EventRow {
     let words: Vec<String> = differences.iter().map(ToString::to_string).collect();
     EventRow {
         at: now,
@@ -142,7 +142,7 @@ pub fn differ_event(node: &str, differences: &[Difference], now: Timestamp) -> E
 ///
 /// # Errors
 /// The database failed.
-pub async fn inspected(tx: &mut WriteTx, node: &str, now: Timestamp) -> Result<(), StoreError> {
+pub async fn inspected(tx: &mut WriteTx, node: &NodeId, now: Timestamp) -> Result<(), StoreError> {
     let lists = tx.drive_lists(node).await?;
     let Some(seen) = lists.iter().find(|list| list.source == Source::Reported) else {
         return Ok(());
@@ -236,17 +236,21 @@ mod tests {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Reclaiming, None)).await;
         assert_eq!(
-            of_node(&core, "n1").await.unwrap(),
+            of_node(&core, &"n1".into()).await.unwrap(),
             Inventory::default(),
             "none was ever reported"
         );
         let mut tx = core.store.write().await.unwrap();
-        tx.save_inventory("n1", b"no message").await.unwrap();
-        tx.expect_inventory("n1").await.unwrap();
+        tx.save_inventory(&"n1".into(), b"no message").await.unwrap();
+        tx.expect_inventory(&"n1".into()).await.unwrap();
         tx.commit().await.unwrap();
-        let record = core.store.node(&rackwright_store::Scope::Site, "n1").await.unwrap();
+        let record = core
+            .store
+            .node(&rackwright_store::Scope::Site, &"n1".into())
+            .await
+            .unwrap();
         let errors = [
-            of_node(&core, "n1").await.map(drop).unwrap_err(),
+            of_node(&core, &"n1".into()).await.map(drop).unwrap_err(),
             recorded(&core, &record).await.map(drop).unwrap_err(),
         ];
         for error in errors {

@@ -424,7 +424,7 @@ fn next_row(
     ek: &str,
     now: Timestamp,
 ) -> Result<FirmwareValuesRow, StoreError> {
-    let stored = body_of(&before.node, &before.body)?;
+    let stored = body_of(before.node.as_str(), &before.body)?;
     let mut row = before.clone();
     (row.updated_at, row.updated_to) = (Timestamp(0), String::new());
     let mut keys = stored.keys.clone();
@@ -532,7 +532,7 @@ pub async fn judge(
     });
     let mut row = next_row(&before, &values, &known.ek, now)?;
     let golden = tx.golden_firmware_of(sku).await?;
-    let stored = body_of(id, &row.body)?;
+    let stored = body_of(id.as_str(), &row.body)?;
     let judgement = Judgement {
         record,
         body: &stored,
@@ -568,7 +568,7 @@ pub async fn explain(core: &Core, record: &NodeRecord) -> Result<[v1::FactLine; 
     let (name, of_components) = ("firmware measurements", "firmware components");
     let row = core.store.firmware_values(&record.id).await?;
     let row = row.filter(|row| !row.body.is_empty());
-    let stored = body_of(&record.id, row.as_ref().map_or("", |row| row.body.as_str()))?;
+    let stored = body_of(record.id.as_str(), row.as_ref().map_or("", |row| row.body.as_str()))?;
     let is_asked = record.identity.attests_components || !stored.components.is_empty() || !stored.unread.is_empty();
     let components = match is_asked {
         false => "not offered by the BMC".to_owned(),

@@ -182,8 +182,8 @@ impl Sites {
         let (site_version, site) = self.current(store).await?.ok_or(HallError::NoSite)?;
         let live = live(store).await?;
         let live = live.iter().map(placement_of).collect::<Result<_, _>>()?;
-        let free: HashSet<String> = store.free_nodes().await?.into_iter().collect();
-        let cordoned: HashSet<String> = store.cordoned_nodes().await?.into_iter().collect();
+        let free: HashSet<_> = store.free_nodes().await?.into_iter().collect();
+        let cordoned: HashSet<_> = store.cordoned_nodes().await?.into_iter().collect();
         let is_out = |name: &str| !free.contains(name) || cordoned.contains(name);
         let out = site.node_ids().filter(|id| is_out(&site.node(*id).name));
         let out = out.collect();

@@ -14,7 +14,7 @@ use axum::response::Response;
 use rackwright_api::v1::Role;
 use rackwright_identity::{ClientIdentity, ClientKind};
 use rackwright_image::serve::{self, Body as Answer};
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{NodeId, Timestamp, seconds};
 use rackwright_store::{AgentSession, StoreError};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
@@ -46,7 +46,7 @@ const ALLOWED_S: i64 = 5;
 #[derive(Debug)]
 enum PeerKind {
     /// The agent of a node, with the claim generation and the boot that its certificate names.
-    Agent(String, AgentSession),
+    Agent(NodeId, AgentSession),
     /// A caching proxy: a member that the configuration names.
     Cache(Holder),
     /// Another member.
@@ -131,7 +131,7 @@ fn who(core: &Core, identity: Option<ClientIdentity>, leaf: Option<&CertificateD
     let epoch = match identity.kind {
         ClientKind::Agent { claim_generation, boot } => {
             let generation = claim_generation;
-            return PeerKind::Agent(identity.common_name, AgentSession { generation, boot });
+            return PeerKind::Agent(NodeId::stored(identity.common_name), AgentSession { generation, boot });
         }
         ClientKind::Member { epoch } => epoch,
     };
@@ -487,7 +487,7 @@ mod tests {
         let (first, next) = (format!("/images/{}", digest("1")), format!("/images/{}", digest("2")));
         assert!(peer.may_read(&first).await.unwrap() && !peer.may_read(&next).await.unwrap());
         let mut tx = core.store.write().await.unwrap();
-        let mut record = tx.node("n1").await.unwrap();
+        let mut record = tx.node(&"n1".into()).await.unwrap();
         record.node.claim.as_mut().unwrap().image_digest = digest("2");
         tx.save_node(&mut record, clock::now()).await.unwrap();
         tx.commit().await.unwrap();

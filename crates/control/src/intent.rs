@@ -1,7 +1,7 @@
 //! Which calls a node accepts in which state, and how their wishes are written into the node. No I/O.
 
 use rackwright_api::v1::{Deployment, PowerAction};
-use rackwright_lifecycle::{Claim, ClusterId, CustomerId, Edge, PowerGoal, PowerRequest, State, Timestamp};
+use rackwright_lifecycle::{Claim, ClusterId, CustomerId, Edge, NodeId, PowerGoal, PowerRequest, State, Timestamp};
 use rackwright_store::NodeRecord;
 
 use crate::api_error::ApiError;
@@ -74,9 +74,9 @@ pub fn check_not_doubted(record: &NodeRecord, what: &str) -> Result<(), ApiError
     Err(ApiError::precondition(format!("nodes/{id}"), message, hint))
 }
 
-fn claim_of(deployment: &Deployment, image: Image, node: &str, generation: u64, number: u32) -> Claim {
+fn claim_of(deployment: &Deployment, image: Image, node: &NodeId, generation: u64, number: u32) -> Claim {
     let hostname = if deployment.hostname.is_empty() {
-        node.to_owned()
+        node.to_string()
     } else {
         deployment.hostname.clone()
     };

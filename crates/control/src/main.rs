@@ -244,9 +244,10 @@ fn listen_to_spans(log: Log, telemetry: &Telemetry) {
 }
 
 fn bmc_password(path: &std::path::Path, node: &str, reason: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let node = rackwright_lifecycle::NodeId::named(node);
     let config = Config::load(path)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let revealed = runtime.block_on(rackwright_control::credentials::reveal::reveal(&config, node, reason))?;
+    let revealed = runtime.block_on(rackwright_control::credentials::reveal::reveal(&config, &node, reason))?;
     print!("{}", revealed.lines());
     Ok(())
 }

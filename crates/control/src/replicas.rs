@@ -102,7 +102,7 @@ async fn take_over_from_the_dead(core: &Core, now: Timestamp) -> Result<(), Stor
         tracing::info!(freed, "agents of a dead replica count as disconnected");
     }
     for orphan in core.store.orphaned_effects(alive_since(now)).await? {
-        tracing::info!(owner = orphan.owner, node = orphan.node_id, effect = %orphan.id, "taken over from a dead replica");
+        tracing::info!(owner = orphan.owner, node = orphan.node_id.as_str(), effect = %orphan.id, "taken over from a dead replica");
         take_over(core, &orphan).await?;
         core.metrics.taken_over("effect", 1);
     }
@@ -115,7 +115,7 @@ async fn compare_agents(core: &Core) -> Result<(), StoreError> {
     let held: HashMap<_, _> = core.store.connected_agents(&core.replica).await?.into_iter().collect();
     // Read after the rows: a new connection is remembered first and stored then.
     let mut connected = core.agents.sessions();
-    connected.retain(|of, _| !of.starts_with(UNKNOWN_PREFIX));
+    connected.retain(|of, _| !of.as_str().starts_with(UNKNOWN_PREFIX));
     for (node, number) in &held {
         if connected.get(node) != Some(number) {
             note_disconnect(core, node, *number).await;
@@ -137,7 +137,7 @@ async fn compare_agents(core: &Core) -> Result<(), StoreError> {
             && hold.is_none_or(|hold| hold.replica != core.replica || hold.session != session.number)
         {
             tracing::warn!(
-                node,
+                node = node.as_str(),
                 "this connection of the node's agent is not the current connection; it is ended"
             );
             session.end.cancel();
@@ -196,7 +196,7 @@ pub async fn forward_hints(core: Arc<Core>) {
 mod tests {
     use rackwright_api::v1;
     use rackwright_api::v1::control_message::Message as Control;
-    use rackwright_lifecycle::{Agent, Attempt, Effect, Reading, State, Wait};
+    use rackwright_lifecycle::{Agent, Attempt, Effect, NodeId, Reading, State, Wait};
     use rackwright_store::{AgentSession, Readings, Scope};
     use tokio::sync::mpsc;
     use tokio_util::sync::CancellationToken;
@@ -216,7 +216,7 @@ mod tests {
             testing::add(core, &testing::node(&id, state, None)).await;
             let row = EffectRow {
                 id: id.clone(),
-                node_id: id.clone(),
+                node_id: NodeId::stored(id.clone()),
                 state_since: Timestamp(1),
                 number: 1,
                 generation: 0,
@@ -238,11 +238,11 @@ mod tests {
     }
 
     /// The outcomes of the two, the owner of the second, and the due nodes.
-    async fn left(core: &Core, owner: &str) -> (Outcome, Outcome, String, Vec<String>) {
+    async fn left(core: &Core, owner: &str) -> (Outcome, Outcome, String, Vec<NodeId>) {
         let effect = async |what: &str| core.store.effect(&format!("{owner}-{what}")).await.unwrap().unwrap();
         let now = clock::now();
         let mut due = core.store.lease_due_nodes(&core.replica, now, now, 99).await.unwrap();
-        due.retain(|node| node.starts_with(owner));
+        due.retain(|node| node.as_str().starts_with(owner));
         due.sort();
         let written = effect("write").await;
         (
@@ -267,7 +267,7 @@ mod tests {
         }
         recover(&core).await.unwrap();
         for owner in ["dead", &core.replica] {
-            let nodes = ["on", "write"].map(|what| format!("{owner}-{what}"));
+            let nodes = ["on", "write"].map(|what| NodeId::stored(format!("{owner}-{what}")));
             let taken = (
                 Outcome::Interrupted,
                 Outcome::Open,
@@ -310,7 +310,10 @@ mod tests {
             generation: 0,
             boot: "boot".into(),
         };
-        let session = tx.connect_agent(id, replica, &of, "address only").await.unwrap();
+        let session = tx
+            .connect_agent(&NodeId::stored(id), replica, &of, "address only")
+            .await
+            .unwrap();
         let value = Agent::Present {
             boot_id: "b1".into(),
             booted_at: Timestamp(1),
@@ -321,13 +324,13 @@ mod tests {
             agent,
             ..Readings::default()
         };
-        tx.save_readings(id, &readings, at).await.unwrap();
+        tx.save_readings(&NodeId::stored(id), &readings, at).await.unwrap();
         tx.commit().await.unwrap();
         session
     }
 
     async fn presence(core: &Core, id: &str) -> Reading<Agent> {
-        let record = core.store.node(&Scope::Site, id).await.unwrap();
+        let record = core.store.node(&Scope::Site, &NodeId::stored(id)).await.unwrap();
         core.agents.presence(&record, clock::now())
     }
 
@@ -376,12 +379,24 @@ mod tests {
             ends.push((id, arrived.unwrap().unwrap().admitted_agent.number, end));
         }
         let mut tx = core.store.write().await.unwrap();
-        assert!(tx.disconnect_agent("taken", ends[0].1, clock::now()).await.unwrap());
-        let deleted = tx.node("deleted").await.unwrap();
+        assert!(
+            tx.disconnect_agent(&"taken".into(), ends[0].1, clock::now())
+                .await
+                .unwrap()
+        );
+        let deleted = tx.node(&"deleted".into()).await.unwrap();
         tx.delete_node(&deleted).await.unwrap();
         tx.commit().await.unwrap();
         round(&core).await.unwrap();
-        assert_eq!(core.store.node(&Scope::Site, "lost").await.unwrap().hold.replica, "");
+        assert_eq!(
+            core.store
+                .node(&Scope::Site, &"lost".into())
+                .await
+                .unwrap()
+                .hold
+                .replica,
+            ""
+        );
         let ended: Vec<_> = ends
             .iter()
             .filter(|(.., end)| end.is_cancelled())
@@ -389,7 +404,12 @@ mod tests {
             .collect();
         assert_eq!(ended, ["taken", "deleted"]);
         assert_eq!(
-            core.store.node(&Scope::Site, "good").await.unwrap().hold.session,
+            core.store
+                .node(&Scope::Site, &"good".into())
+                .await
+                .unwrap()
+                .hold
+                .session,
             ends[1].1
         );
     }
@@ -400,9 +420,9 @@ mod tests {
         testing::add(&core, &testing::node("n1", State::Available, None)).await;
         hold(&core, "n1", "other").await;
         testing::rest(&core, "n1", &Wait::PowerSettling).await;
-        let nudge = core.running_steps.begin("n1").unwrap();
+        let nudge = core.running_steps.begin(&"n1".into()).unwrap();
         step_until_rest(core.clone(), "n1".into(), nudge).await;
-        let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+        let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
         assert_eq!(record.wait, Wait::PowerSettling, "nothing was decided");
         assert!(core.store.next_due("other").await.unwrap().unwrap() <= clock::now());
         assert_eq!(core.store.next_due(&core.replica).await.unwrap(), None);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_lifecycle::{
-    Attempt, Claim, ClusterId, Effect, Evidence, Node, Outcome, State, Timestamp, Wait, Wanted,
+    Attempt, Claim, ClusterId, Effect, Evidence, Node, NodeId, Outcome, State, Timestamp, Wait, Wanted,
 };
 use rackwright_store::{
     AgentBootRow, AgentConnection, AgentSession, ClusterRecord, ClusterSpec, EffectRow, Identity, NodeRecord, Readings,
@@ -93,7 +93,7 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
     });
     let at = Timestamp(1);
     NodeRecord {
-        id: id.to_owned(),
+        id: NodeId::stored(id.to_owned()),
         uid: format!("uid-{id}"),
         version: 1,
         node: Node {
@@ -135,7 +135,7 @@ pub fn cluster(id: &str) -> ClusterRecord {
 
 /// Stores a wait of an hour for a node.
 pub async fn rest(core: &Core, id: &str, wait: &Wait) {
-    let record = core.store.node(&Scope::Site, id).await.unwrap();
+    let record = core.store.node(&Scope::Site, &NodeId::stored(id)).await.unwrap();
     let hour = clock::now().plus(rackwright_lifecycle::seconds(3600));
     core.store.rest(&record, wait, hour).await.unwrap();
 }
@@ -151,11 +151,11 @@ pub async fn add(core: &Core, record: &NodeRecord) {
 pub async fn switched_on(core: &Core, id: &str) -> String {
     let boot = core.new_id();
     let mut tx = core.store.write().await.unwrap();
-    let record = tx.node(id).await.unwrap();
+    let record = tx.node(&NodeId::stored(id)).await.unwrap();
     let at = clock::now();
     let row = EffectRow {
         id: boot.clone(),
-        node_id: id.to_owned(),
+        node_id: NodeId::stored(id.to_owned()),
         state_since: record.node.since,
         number: 1,
         generation: record.node.generation,
@@ -179,9 +179,9 @@ pub async fn switched_on(core: &Core, id: &str) -> String {
 pub async fn booted(core: &Core, id: &str, kernel_boot_id: &str) -> AgentSession {
     let boot = switched_on(core, id).await;
     let mut tx = core.store.write().await.unwrap();
-    let record = tx.node(id).await.unwrap();
+    let record = tx.node(&NodeId::stored(id)).await.unwrap();
     let row = AgentBootRow {
-        node_id: id.to_owned(),
+        node_id: NodeId::stored(id.to_owned()),
         boot: boot.clone(),
         state_since: record.node.since,
         powered_on_at: clock::now(),
@@ -200,7 +200,7 @@ pub async fn booted(core: &Core, id: &str, kernel_boot_id: &str) -> AgentSession
 /// An agent that asks to be admitted with that session and kernel.
 pub fn arriving_agent(id: &str, of: AgentSession, kernel_boot_id: &str) -> ArrivingAgent {
     ArrivingAgent {
-        node: id.to_owned(),
+        node: NodeId::stored(id.to_owned()),
         of,
         remote: "10.0.0.9".into(),
         hello: v1::Hello {

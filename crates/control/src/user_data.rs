@@ -6,7 +6,7 @@
 //!   join, are replaced or get another image need it.
 
 use rackwright_identity::{SealError, Sealer};
-use rackwright_lifecycle::{ClusterId, EventKind, State, cluster};
+use rackwright_lifecycle::{ClusterId, EventKind, NodeId, State, cluster};
 use rackwright_store::{ClusterRecord, ClusterSpec, EventRow, NodeRecord, SealedUserData, StoreError, WriteTx};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -19,7 +19,7 @@ const BATCH: i64 = 50;
 
 /// The purpose to which the sealed user data of a node's deployment are bound.
 #[must_use]
-pub fn node_purpose(node: &str, generation: u64, deployment: u32) -> String {
+pub fn node_purpose(node: &NodeId, generation: u64, deployment: u32) -> String {
     format!("user-data:nodes/{node}:{generation}:{deployment}")
 }
 
@@ -36,7 +36,7 @@ pub fn cluster_purpose(cluster: &ClusterId, uid: &str, build: u32) -> String {
 pub fn seal_for_node(
     sealer: &Sealer,
     text: &str,
-    (node, generation, deployment): (&str, u64, u32),
+    (node, generation, deployment): (&NodeId, u64, u32),
 ) -> Result<Vec<u8>, SealError> {
     if text.is_empty() {
         return Ok(Vec::new());

@@ -1,8 +1,8 @@
 //! Ids of stored objects, one type for each kind, so that the compiler refuses a cluster's id as the id of a node.
 //!
 //! The constructors say where the text was checked: `parse` checks an id that a caller chooses, `named` takes an id from a
-//! resource name of a request, and `stored` takes an id from a row or from another value of this program. `From` takes an id
-//! that stands in the source, as in tests.
+//! resource name of a request, and `stored` takes an id from a row, from the site file or from another value of this program.
+//! `From` takes an id that stands in the source, as in tests.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -40,8 +40,8 @@ macro_rules! id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// An id from a row of the database, or from another value of this program. The text was checked when the
-            /// object was made.
+            /// An id from a row of the database, from the site file, or from another value of this program. The text was
+            /// checked when the object was made.
             #[must_use]
             pub fn stored(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
@@ -84,6 +84,18 @@ macro_rules! id {
             }
         }
 
+        impl PartialEq<String> for $name {
+            fn eq(&self, other: &String) -> bool {
+                *self.0 == **other
+            }
+        }
+
+        impl PartialEq<$name> for String {
+            fn eq(&self, other: &$name) -> bool {
+                **self == *other.0
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.pad(&self.0)
@@ -110,7 +122,6 @@ macro_rules! id {
     };
 }
 
-/// The id comes from a resource name of a request. A lookup decides whether the object exists.
 macro_rules! named {
     ($($name:ident),+) => { $(
         impl $name {
@@ -124,7 +135,6 @@ macro_rules! named {
     )+ };
 }
 
-/// A caller chooses the id of a new object.
 macro_rules! chosen {
     ($($name:ident),+) => { $(
         impl $name {
@@ -155,6 +165,11 @@ id! {
 }
 
 id! {
+    /// The id of a node.
+    NodeId
+}
+
+id! {
     /// The id of a cluster.
     ClusterId
 }
@@ -167,8 +182,8 @@ impl CustomerId {
     }
 }
 
-named!(OperationId, ImageId, CustomerId, ClusterId);
-chosen!(ImageId, ClusterId);
+named!(OperationId, ImageId, CustomerId, ClusterId, NodeId);
+chosen!(ImageId, ClusterId, NodeId);
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::effect::Effect;
+use crate::ids::NodeId;
 use crate::time::seconds;
 
 /// The bounds of one site. An absent bound means unbounded.
@@ -120,7 +121,7 @@ pub struct Resource {
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
     /// One machine alone, while an alarm about its power or cooling keeps it from starting.
-    Alarm(String),
+    Alarm(NodeId),
     /// The machines on one circuit.
     Circuit(String),
     /// The machines on one vertex of the site's power tree.
@@ -157,7 +158,7 @@ impl Resource {
         let (kind, scope) = text.split_once(' ')?;
         let kind = Kind::ALL.iter().copied().find(|k| k.as_str() == kind)?;
         let scope = match scope.split_once(' ') {
-            Some(("alarm", name)) => Scope::Alarm(name.to_owned()),
+            Some(("alarm", name)) => Scope::Alarm(NodeId::stored(name)),
             Some(("power", name)) => Scope::Power(name.to_owned()),
             Some(("circuit", name)) => Scope::Circuit(name.to_owned()),
             Some(("rack", name)) => Scope::Rack(name.to_owned()),

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::CustomerId;
+use crate::ids::{CustomerId, NodeId};
 use crate::time::Timestamp;
 
 /// The first in line of one customer: its node that has waited longest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueHead {
     /// The node.
-    pub node: String,
+    pub node: NodeId,
     /// The customer that the node works for; empty: no customer, as while it is inspected.
     pub customer: CustomerId,
     /// An operator requested the power-on of this very machine.
@@ -45,7 +45,7 @@ mod tests {
 
     fn head(node: &str, customer: &str, asked_at: i64) -> QueueHead {
         QueueHead {
-            node: node.into(),
+            node: NodeId::stored(node),
             customer: CustomerId::stored(customer),
             is_urgent: false,
             last_turn: 0,
@@ -57,7 +57,7 @@ mod tests {
     fn the_customer_with_fewest_permits_goes_first() {
         let mut heads = vec![head("a1", "a", 1), head("b1", "b", 5), head("c1", "c", 3)];
         let taken = |a, b| BTreeMap::from([("a".into(), a), ("b".into(), b)]);
-        let first = |heads: &[QueueHead], taken: &BTreeMap<_, _>| next(heads, taken).map(|head| head.node.clone());
+        let first = |heads: &[QueueHead], taken: &BTreeMap<_, _>| next(heads, taken).map(|head| head.node.to_string());
         assert_eq!(first(&heads, &taken(0, 0)).as_deref(), Some("a1"));
         heads[0].last_turn = 7;
         assert_eq!(first(&heads, &taken(0, 0)).as_deref(), Some("c1"));
@@ -77,7 +77,7 @@ mod tests {
         /// Customer, and the turn in which it gives the permit back.
         taken: Vec<(CustomerId, i64)>,
         turns: BTreeMap<CustomerId, i64>,
-        order: Vec<String>,
+        order: Vec<NodeId>,
     }
 
     impl Line {
@@ -109,7 +109,7 @@ mod tests {
         }
 
         fn place(&self, node: &str) -> Option<usize> {
-            self.order.iter().position(|n| n == node)
+            self.order.iter().position(|n| *n == *node)
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
             }
             prop_assert_eq!(line.order.len(), many + few);
             // Half of the places belong to the few customers as long as they want them.
-            let last = line.order.iter().rposition(|node| node.starts_with('f')).unwrap();
+            let last = line.order.iter().rposition(|node| node.as_str().starts_with('f')).unwrap();
             prop_assert!(last <= 2 * few, "{:?}", line.order);
         }
     }

@@ -1,6 +1,6 @@
 //! Boots into the agent: for each node the newest boot, with its plan, its registration and its contests.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 
 use crate::sql::{Row, statement};
 use crate::{Result, Store, WriteTx};
@@ -9,7 +9,7 @@ use crate::{Result, Store, WriteTx};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentBootRow {
     /// Id of the node.
-    pub node_id: String,
+    pub node_id: NodeId,
     /// The id of the effect that switched the machine on.
     pub boot: String,
     /// The node's state at the boot, by the time at which the node entered that state.
@@ -96,7 +96,7 @@ const COLUMNS: &str = "SELECT node_id, boot, state_since, powered_on_at, mac, ad
 
 fn from_row(row: &Row) -> Result<AgentBootRow> {
     Ok(AgentBootRow {
-        node_id: row.try_get("node_id")?,
+        node_id: row.id("node_id")?,
         boot: row.try_get("boot")?,
         state_since: Timestamp(row.try_get("state_since")?),
         powered_on_at: Timestamp(row.try_get("powered_on_at")?),
@@ -124,7 +124,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn agent_boot(&self, node: &str) -> Result<Option<AgentBootRow>> {
+    pub async fn agent_boot(&self, node: &NodeId) -> Result<Option<AgentBootRow>> {
         let row = statement(COLUMNS).bind(node).fetch_optional(&self.readers).await?;
         row.as_ref().map(from_row).transpose()
     }
@@ -135,7 +135,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn agent_boot(&mut self, node: &str) -> Result<Option<AgentBootRow>> {
+    pub async fn agent_boot(&mut self, node: &NodeId) -> Result<Option<AgentBootRow>> {
         let row = statement(COLUMNS).bind(node).fetch_optional(&mut self.tx).await?;
         row.as_ref().map(from_row).transpose()
     }

@@ -1,6 +1,6 @@
 //! The replica that has the connection of a node's agent. A connection costs one write, its end another, a heartbeat none.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 
 use crate::sql::{Query, statement};
 use crate::{Change, Result, Store, StoreError, WriteTx};
@@ -43,11 +43,11 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn connected_agents(&self, replica: &str) -> Result<Vec<(String, i64)>> {
+    pub async fn connected_agents(&self, replica: &str) -> Result<Vec<(NodeId, i64)>> {
         // Repeats the condition of the partial index, so that the index is used.
         let sql = "SELECT id, agent_session FROM nodes WHERE agent_holder = $1 AND agent_holder <> ''";
         let rows = statement(sql).bind(replica).fetch_all(&self.readers).await?;
-        rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
+        rows.iter().map(|r| Ok((r.id(0)?, r.try_get(1)?))).collect()
     }
 
     /// Ends every agent connection of `replica`, left by a former process of it. Their nodes become due.
@@ -106,7 +106,13 @@ impl WriteTx {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn connect_agent(&mut self, id: &str, replica: &str, of: &AgentSession, identity: &str) -> Result<i64> {
+    pub async fn connect_agent(
+        &mut self,
+        id: &NodeId,
+        replica: &str,
+        of: &AgentSession,
+        identity: &str,
+    ) -> Result<i64> {
         let sql = "UPDATE nodes SET agent_holder = $1, agent_session = agent_session + 1, agent_generation = $3, \
                    agent_boot = $4, agent_identity = $5 WHERE id = $2 RETURNING agent_session";
         let query = statement(sql).bind(replica).bind(id);
@@ -117,7 +123,7 @@ impl WriteTx {
         let row = query.fetch_optional(&mut self.tx).await?;
         let row = row.ok_or_else(|| StoreError::NotFound {
             kind: "node",
-            id: id.to_owned(),
+            id: id.to_string(),
         })?;
         Ok(row.try_get(0)?)
     }
@@ -127,22 +133,22 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn disconnect_agent(&mut self, id: &str, session: i64, now: Timestamp) -> Result<bool> {
+    pub async fn disconnect_agent(&mut self, id: &NodeId, session: i64, now: Timestamp) -> Result<bool> {
         let sql = "UPDATE nodes SET agent_holder = '', agent_session = agent_session + 1, agent_gone_at = $1, \
                    due_at = CASE WHEN due_at > $1 THEN $1 ELSE due_at END \
                    WHERE id = $2 AND agent_session = $3 AND agent_holder <> ''";
         let query = statement(sql).bind(now.0).bind(id).bind(session);
         let is_done = query.execute(&mut self.tx).await? > 0;
         if is_done {
-            self.due.push(id.to_owned());
-            self.ended_sessions.push((id.to_owned(), session + 1));
+            self.due.push(id.clone());
+            self.ended_sessions.push((id.clone(), session + 1));
         }
         Ok(is_done)
     }
 
     /// Nodes with an agent session that this change ends, and the number from which on a session is valid again: the holder
     /// of such a connection closes it after the commit.
-    pub fn take_ended_sessions(&mut self) -> Vec<(String, i64)> {
+    pub fn take_ended_sessions(&mut self) -> Vec<(NodeId, i64)> {
         std::mem::take(&mut self.ended_sessions)
     }
 }

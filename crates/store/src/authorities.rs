@@ -1,6 +1,6 @@
 //! The rotation of the site's authority: remaining certificates of a former authority, and the end of the rotation.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 
 use crate::sql::statement;
 use crate::{Result, Store, WriteTx};
@@ -29,11 +29,11 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn agents_without(&self, authority: &str) -> Result<Vec<String>> {
+    pub async fn agents_without(&self, authority: &str) -> Result<Vec<NodeId>> {
         let sql = "SELECT n.id FROM nodes n LEFT JOIN agent_boots b ON b.node_id = n.id \
                    WHERE n.agent_holder <> '' AND (b.authority IS NULL OR b.authority <> $1) ORDER BY n.id";
         let rows = statement(sql).bind(authority).fetch_all(&self.readers);
-        rows.await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        rows.await?.iter().map(|row| Ok(row.id(0)?)).collect()
     }
 
     /// Number of unused member tokens that are valid at `now`. Such a token comes with the pin of the present authority.
@@ -50,7 +50,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn record_renewal(&self, node: &str, authority: &str) -> Result<()> {
+    pub async fn record_renewal(&self, node: &NodeId, authority: &str) -> Result<()> {
         let query = statement(AGENT).bind(node).bind(authority);
         self.execute(query).await?;
         Ok(())
@@ -64,7 +64,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn record_agent_cert(&mut self, node: &str, authority: &str) -> Result<()> {
+    pub async fn record_agent_cert(&mut self, node: &NodeId, authority: &str) -> Result<()> {
         let query = statement(AGENT).bind(node).bind(authority);
         query.execute(&mut self.tx).await?;
         Ok(())

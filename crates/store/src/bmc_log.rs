@@ -1,6 +1,6 @@
 //! The stored event log of a node's BMC, and work on that BMC outside the node's state chart.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 
 use crate::sql::{Row, statement};
 use crate::{Result, Store, WriteTx};
@@ -9,7 +9,7 @@ use crate::{Result, Store, WriteTx};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BmcLogRow {
     /// Id of the node.
-    pub node: String,
+    pub node: NodeId,
     /// `read`, `clear`, `ac-cycle`, or empty: no work is pending.
     pub wanted: String,
     /// Argument of the work, such as the log to clear.
@@ -36,7 +36,7 @@ const COLUMNS: &str = "node_id, wanted, argument, wanted_at, wanted_by, due_at, 
 
 fn row_of(row: &Row) -> Result<BmcLogRow> {
     Ok(BmcLogRow {
-        node: row.try_get("node_id")?,
+        node: row.id("node_id")?,
         wanted: row.try_get("wanted")?,
         argument: row.try_get("argument")?,
         wanted_at: Timestamp(row.try_get("wanted_at")?),
@@ -55,7 +55,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn bmc_log(&self, node: &str) -> Result<Option<BmcLogRow>> {
+    pub async fn bmc_log(&self, node: &NodeId) -> Result<Option<BmcLogRow>> {
         let sql = format!("SELECT {COLUMNS} FROM bmc_logs WHERE node_id = $1");
         let row = statement(sql).bind(node).fetch_optional(&self.readers).await?;
         row.as_ref().map(row_of).transpose()
@@ -80,7 +80,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn bmc_log(&mut self, node: &str) -> Result<Option<BmcLogRow>> {
+    pub async fn bmc_log(&mut self, node: &NodeId) -> Result<Option<BmcLogRow>> {
         let sql = format!("SELECT {COLUMNS} FROM bmc_logs WHERE node_id = $1");
         let row = statement(sql).bind(node).fetch_optional(&mut self.tx).await?;
         row.as_ref().map(row_of).transpose()

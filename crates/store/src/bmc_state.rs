@@ -1,8 +1,8 @@
 //! Foreign things on nodes' BMCs, as of the last reading.
 
-use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::bmc_state::uefi::Baseline;
 use rackwright_lifecycle::bmc_state::{ItemState, Part};
+use rackwright_lifecycle::{NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
@@ -42,8 +42,8 @@ struct Body {
 
 const ROW: &str = "SELECT read_at, proven_at, body FROM node_bmc_state WHERE node_id = $1";
 
-fn read(node: &str, row: &Row) -> Result<BmcStateRow> {
-    let body: Body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("node", node, e))?;
+fn read(node: &NodeId, row: &Row) -> Result<BmcStateRow> {
+    let body: Body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("node", node.as_str(), e))?;
     Ok(BmcStateRow {
         read_at: Timestamp(row.try_get("read_at")?),
         proven_at: row.try_get::<Option<i64>>("proven_at")?.map(Timestamp),
@@ -57,7 +57,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn bmc_state(&self, node: &str) -> Result<Option<BmcStateRow>> {
+    pub async fn bmc_state(&self, node: &NodeId) -> Result<Option<BmcStateRow>> {
         let row = statement(ROW).bind(node).fetch_optional(&self.readers).await?;
         row.as_ref().map(|row| read(node, row)).transpose()
     }
@@ -66,11 +66,11 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn uefi_baseline(&self, node: &str) -> Result<Option<Baseline>> {
+    pub async fn uefi_baseline(&self, node: &NodeId) -> Result<Option<Baseline>> {
         let sql = "SELECT body FROM node_uefi WHERE node_id = $1";
         let row = statement(sql).bind(node).fetch_optional(&self.readers).await?;
         let body = row.as_ref().map(|row| row.try_get::<&str>("body")).transpose()?;
-        body.map(|body| serde_json::from_str(body).map_err(|e| corrupt("node", node, e)))
+        body.map(|body| serde_json::from_str(body).map_err(|e| corrupt("node", node.as_str(), e)))
             .transpose()
     }
 }
@@ -80,12 +80,12 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn put_bmc_state(&mut self, node: &str, state: &BmcStateRow) -> Result<()> {
+    pub async fn put_bmc_state(&mut self, node: &NodeId, state: &BmcStateRow) -> Result<()> {
         let body = Body {
             lines: state.lines.clone(),
             boot_order: state.boot_order.clone(),
         };
-        let body = serde_json::to_string(&body).map_err(|e| corrupt("node", node, e))?;
+        let body = serde_json::to_string(&body).map_err(|e| corrupt("node", node.as_str(), e))?;
         let sql = "INSERT INTO node_bmc_state (node_id, read_at, proven_at, body) VALUES ($1, $2, $3, $4) \
                    ON CONFLICT (node_id) DO UPDATE SET read_at = excluded.read_at, \
                    proven_at = COALESCE(excluded.proven_at, node_bmc_state.proven_at), body = excluded.body";
@@ -99,8 +99,8 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn put_uefi_baseline(&mut self, node: &str, baseline: &Baseline) -> Result<()> {
-        let body = serde_json::to_string(baseline).map_err(|e| corrupt("node", node, e))?;
+    pub async fn put_uefi_baseline(&mut self, node: &NodeId, baseline: &Baseline) -> Result<()> {
+        let body = serde_json::to_string(baseline).map_err(|e| corrupt("node", node.as_str(), e))?;
         let sql = "INSERT INTO node_uefi (node_id, body) VALUES ($1, $2) \
                    ON CONFLICT (node_id) DO UPDATE SET body = excluded.body";
         statement(sql).bind(node).bind(body).execute(&mut self.tx).await?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_lifecycle::{ClusterId, Power, Reading, State, Timestamp, Wait};
+use rackwright_lifecycle::{ClusterId, NodeId, Power, Reading, State, Timestamp, Wait};
 
 use crate::error::corrupt;
 use crate::sql::{Row, statement};
@@ -12,7 +12,7 @@ use crate::{Readings, Result, Scope, Store, waits};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterNode {
     /// Id of the node.
-    pub node: String,
+    pub node: NodeId,
     /// Id of the cluster.
     pub cluster: ClusterId,
     /// The node's state.
@@ -35,14 +35,16 @@ pub struct ClusterNodeCount {
 }
 
 fn cluster_nodes(row: &Row) -> Result<ClusterNode> {
-    let node: String = row.try_get("id")?;
+    let node: NodeId = row.id("id")?;
     let state: String = row.try_get("state")?;
-    let readings: Readings = serde_json::from_str(row.try_get("readings")?).map_err(|e| corrupt("node", &node, e))?;
+    let readings: Readings =
+        serde_json::from_str(row.try_get("readings")?).map_err(|e| corrupt("node", node.as_str(), e))?;
     Ok(ClusterNode {
         cluster: row.id("cluster_id")?,
-        state: State::parse(&state).ok_or_else(|| corrupt("node", &node, format!("unknown state {state:?}")))?,
+        state: State::parse(&state)
+            .ok_or_else(|| corrupt("node", node.as_str(), format!("unknown state {state:?}")))?,
         since: Timestamp(row.try_get("state_since")?),
-        wait: waits::from_text(&node, row.try_get("wait")?)?,
+        wait: waits::from_text(node.as_str(), row.try_get("wait")?)?,
         power: readings.power,
         node,
     })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rackwright_lifecycle::cluster::{Cluster, Edge, Rollout, State, Swap, Wait, Wanted};
-use rackwright_lifecycle::{ClusterId, CustomerId, Timestamp};
+use rackwright_lifecycle::{ClusterId, CustomerId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
@@ -93,9 +93,9 @@ pub struct FormerSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replaced {
     /// The node that left.
-    pub node: String,
+    pub node: NodeId,
     /// Its replacement.
-    pub by: String,
+    pub by: NodeId,
     /// When it was replaced.
     pub at: Timestamp,
     /// The reason.
@@ -416,7 +416,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn cluster_of_node(&self, node: &str) -> Result<Option<ClusterId>> {
+    pub async fn cluster_of_node(&self, node: &NodeId) -> Result<Option<ClusterId>> {
         let query = statement("SELECT cluster_id FROM cluster_nodes WHERE node_id = $1").bind(node);
         let row = query.fetch_optional(&self.readers).await?;
         row.map(|row| Ok(row.id(0)?)).transpose()
@@ -551,13 +551,13 @@ impl WriteTx {
     ///
     /// # Errors
     /// `Conflict`: the node is in a cluster already.
-    pub async fn add_cluster_node(&mut self, cluster: &ClusterId, node: &str) -> Result<()> {
+    pub async fn add_cluster_node(&mut self, cluster: &ClusterId, node: &NodeId) -> Result<()> {
         let sql = "INSERT INTO cluster_nodes (node_id, cluster_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
         let query = statement(sql).bind(node).bind(cluster);
         if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Conflict {
                 kind: "node",
-                id: node.to_owned(),
+                id: node.to_string(),
             });
         }
         Ok(())
@@ -567,7 +567,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn remove_cluster_node(&mut self, node: &str) -> Result<()> {
+    pub async fn remove_cluster_node(&mut self, node: &NodeId) -> Result<()> {
         let query = statement("DELETE FROM cluster_nodes WHERE node_id = $1").bind(node);
         query.execute(&mut self.tx).await?;
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rackwright_lifecycle::{OperationId, Timestamp};
+use rackwright_lifecycle::{NodeId, OperationId, Timestamp};
 
 use crate::sql::{Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
@@ -53,8 +53,8 @@ pub struct FindingRow {
     pub state: String,
     /// `place` of the main finding of the same machine; empty: this is the main finding.
     pub first: String,
-    /// The node that the machine is, was or has become.
-    pub node: String,
+    /// The node that the machine is, was or has become; none: no node.
+    pub node: Option<NodeId>,
     /// Details of the state: a sentence without a full stop.
     pub why: String,
     /// Number of logins tried.
@@ -96,7 +96,7 @@ fn finding(row: &Row) -> Result<FindingRow> {
         address: row.try_get("address")?,
         state: row.try_get("state")?,
         first: row.try_get("first")?,
-        node: row.try_get("node_id")?,
+        node: row.id_unless_empty("node_id")?,
         why: row.try_get("why")?,
         tries: row.try_get("tries")?,
         body: row.try_get("body")?,
@@ -354,7 +354,11 @@ impl WriteTx {
                    login = excluded.login";
         for row in rows {
             let query = statement(sql).bind(&row.discovery).bind(&row.place).bind(&row.address);
-            let query = query.bind(&row.state).bind(&row.first).bind(&row.node).bind(&row.why);
+            let query = query
+                .bind(&row.state)
+                .bind(&row.first)
+                .bind(row.node.as_ref().map_or("", NodeId::as_str))
+                .bind(&row.why);
             let query = query.bind(row.tries).bind(&row.body).bind(&row.login);
             query.execute(&mut self.tx).await?;
         }

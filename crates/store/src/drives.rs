@@ -1,7 +1,7 @@
 //! Drives of nodes, as each source lists them. The report of an erase never changes them.
 
-use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::drives::{DriveList, Source};
+use rackwright_lifecycle::{NodeId, Timestamp};
 
 use crate::error::corrupt;
 use crate::sql::{Row, statement};
@@ -9,14 +9,15 @@ use crate::{Result, Store, WriteTx};
 
 const LISTS: &str = "SELECT source, said_at, said_by, body FROM node_drives WHERE node_id = $1 ORDER BY source";
 
-fn read(node: &str, row: &Row) -> Result<DriveList> {
+fn read(node: &NodeId, row: &Row) -> Result<DriveList> {
     let source: String = row.try_get("source")?;
-    let source = Source::parse(&source).ok_or_else(|| corrupt("node", node, format!("unknown source {source:?}")))?;
+    let source =
+        Source::parse(&source).ok_or_else(|| corrupt("node", node.as_str(), format!("unknown source {source:?}")))?;
     Ok(DriveList {
         source,
         at: Timestamp(row.try_get("said_at")?),
         by: row.try_get("said_by")?,
-        drives: serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("node", node, e))?,
+        drives: serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("node", node.as_str(), e))?,
     })
 }
 
@@ -25,7 +26,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn drive_lists(&self, node: &str) -> Result<Vec<DriveList>> {
+    pub async fn drive_lists(&self, node: &NodeId) -> Result<Vec<DriveList>> {
         let rows = statement(LISTS).bind(node).fetch_all(&self.readers).await?;
         rows.iter().map(|row| read(node, row)).collect()
     }
@@ -36,7 +37,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn drive_lists(&mut self, node: &str) -> Result<Vec<DriveList>> {
+    pub async fn drive_lists(&mut self, node: &NodeId) -> Result<Vec<DriveList>> {
         let rows = statement(LISTS).bind(node).fetch_all(&mut self.tx).await?;
         rows.iter().map(|row| read(node, row)).collect()
     }
@@ -45,8 +46,8 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn put_drive_list(&mut self, node: &str, list: &DriveList) -> Result<()> {
-        let body = serde_json::to_string(&list.drives).map_err(|e| corrupt("node", node, e))?;
+    pub async fn put_drive_list(&mut self, node: &NodeId, list: &DriveList) -> Result<()> {
+        let body = serde_json::to_string(&list.drives).map_err(|e| corrupt("node", node.as_str(), e))?;
         let sql = "INSERT INTO node_drives (node_id, source, said_at, said_by, body) VALUES ($1, $2, $3, $4, $5) \
                    ON CONFLICT (node_id, source) DO UPDATE SET said_at = excluded.said_at, \
                    said_by = excluded.said_by, body = excluded.body";
@@ -59,7 +60,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn delete_drive_list(&mut self, node: &str, source: Source) -> Result<()> {
+    pub async fn delete_drive_list(&mut self, node: &NodeId, source: Source) -> Result<()> {
         let query = statement("DELETE FROM node_drives WHERE node_id = $1 AND source = $2");
         let query = query.bind(node).bind(source.as_str());
         query.execute(&mut self.tx).await?;

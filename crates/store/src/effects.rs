@@ -1,6 +1,6 @@
 //! Attempts of effects.
 
-use rackwright_lifecycle::{Attempt, Effect, Kind, Outcome, Timestamp};
+use rackwright_lifecycle::{Attempt, Effect, Kind, NodeId, Outcome, Timestamp};
 
 use crate::error::corrupt;
 use crate::sql::{Row, statement};
@@ -12,7 +12,7 @@ pub struct EffectRow {
     /// The operation id in the agent's ledger.
     pub id: String,
     /// Id of the node.
-    pub node_id: String,
+    pub node_id: NodeId,
     /// The node's state at the attempt, by the time at which the node entered that state.
     pub state_since: Timestamp,
     /// From 1 within its state.
@@ -51,7 +51,7 @@ fn from_row(row: &Row) -> Result<EffectRow> {
         boot_id: row.try_get("boot_id")?,
     };
     Ok(EffectRow {
-        node_id: row.try_get("node_id")?,
+        node_id: row.id("node_id")?,
         state_since: Timestamp(row.try_get("state_since")?),
         number: row.try_get("attempt")?,
         owner: row.try_get("owner")?,
@@ -79,7 +79,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn attempts(&self, node: &str, since: Timestamp) -> Result<Vec<EffectRow>> {
+    pub async fn attempts(&self, node: &NodeId, since: Timestamp) -> Result<Vec<EffectRow>> {
         let sql = format!(
             "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND state_since = $2 \
              ORDER BY started_at DESC, position DESC LIMIT 200"
@@ -102,7 +102,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn tries_of(&self, node: &str, effect: Effect) -> Result<Vec<EffectRow>> {
+    pub async fn tries_of(&self, node: &NodeId, effect: Effect) -> Result<Vec<EffectRow>> {
         let sql =
             format!("SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND effect = $2 ORDER BY started_at, position");
         let rows = statement(sql)
@@ -154,7 +154,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn open_effect(&mut self, node: &str) -> Result<Option<EffectRow>> {
+    pub async fn open_effect(&mut self, node: &NodeId) -> Result<Option<EffectRow>> {
         let sql = format!("SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND ended_at IS NULL");
         let row = statement(sql).bind(node).fetch_optional(&mut self.tx).await?;
         row.as_ref().map(from_row).transpose()
@@ -164,7 +164,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn attempts(&mut self, node: &str, since: Timestamp) -> Result<Vec<Attempt>> {
+    pub async fn attempts(&mut self, node: &NodeId, since: Timestamp) -> Result<Vec<Attempt>> {
         let rows = self.effects(node, since).await?;
         Ok(rows.into_iter().map(|row| row.attempt).collect())
     }
@@ -173,7 +173,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn effects(&mut self, node: &str, since: Timestamp) -> Result<Vec<EffectRow>> {
+    pub async fn effects(&mut self, node: &NodeId, since: Timestamp) -> Result<Vec<EffectRow>> {
         let sql = format!(
             "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND state_since = $2 ORDER BY started_at, position"
         );
@@ -199,7 +199,7 @@ impl WriteTx {
         if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Conflict {
                 kind: "node",
-                id: row.node_id.clone(),
+                id: row.node_id.to_string(),
             });
         }
         Ok(())

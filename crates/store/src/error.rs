@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+use rackwright_lifecycle::NodeId;
+
 /// A failure of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -44,7 +46,7 @@ pub enum StoreError {
         /// The address.
         mac: String,
         /// The node that has it.
-        node: String,
+        node: NodeId,
     },
     /// A newer version of this program wrote the database.
     #[error("the database has schema {found}, but this program supports up to {known}; start the newer version")]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_lifecycle::{ClusterId, CustomerId};
+use rackwright_lifecycle::{ClusterId, CustomerId, NodeId};
 
 use crate::sql::{Row, statement};
 use crate::{Result, Scope, Store, StoreError, WriteTx};
@@ -95,7 +95,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn agent_quote(&self, node: &str) -> Result<String> {
+    pub async fn agent_quote(&self, node: &NodeId) -> Result<String> {
         let row = statement("SELECT quote FROM agent_boots WHERE node_id = $1").bind(node);
         let row = row.fetch_optional(&self.readers).await?;
         row.map_or(Ok(String::new()), |row| Ok(row.try_get(0)?))
@@ -110,7 +110,7 @@ impl Store {
         &self,
         scope: &Scope,
         kind: Proof,
-        node: &str,
+        node: &NodeId,
         before: i64,
         limit: i64,
     ) -> Result<Vec<(i64, Vec<u8>)>> {
@@ -128,11 +128,11 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn newest_reports(&self, cluster: &ClusterId) -> Result<BTreeMap<String, Vec<u8>>> {
+    pub async fn newest_reports(&self, cluster: &ClusterId) -> Result<BTreeMap<NodeId, Vec<u8>>> {
         let sql = "SELECT node_id, body FROM reports WHERE position IN (SELECT MAX(r.position) FROM reports r \
                    JOIN cluster_nodes c ON c.node_id = r.node_id WHERE c.cluster_id = $1 GROUP BY r.node_id)";
         let rows = statement(sql).bind(cluster).blocking().fetch_all(&self.readers).await?;
-        rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
+        rows.iter().map(|r| Ok((r.id(0)?, r.try_get(1)?))).collect()
     }
 }
 
@@ -152,7 +152,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// `Exists`: the id is used already.
-    pub async fn add_to_erase_chain(&mut self, id: &str, node: &str, entry: &ChainEntry, hash: &str) -> Result<()> {
+    pub async fn add_to_erase_chain(&mut self, id: &str, node: &NodeId, entry: &ChainEntry, hash: &str) -> Result<()> {
         self.add_proof(Proof::EraseCertificate, id, node, &entry.body).await?;
         let number = i64::try_from(entry.number).unwrap_or(i64::MAX);
         let sql = "UPDATE erase_certificates SET number = $2, payload_hash = $3 WHERE id = $1";
@@ -168,7 +168,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn put_agent_quote(&mut self, node: &str, quote: &str) -> Result<()> {
+    pub async fn put_agent_quote(&mut self, node: &NodeId, quote: &str) -> Result<()> {
         let query = statement("UPDATE agent_boots SET quote = $2 WHERE node_id = $1");
         query.bind(node).bind(quote).execute(&mut self.tx).await?;
         Ok(())
@@ -178,7 +178,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// `Exists`: the id is used already.
-    pub async fn add_proof(&mut self, kind: Proof, id: &str, node: &str, body: &[u8]) -> Result<()> {
+    pub async fn add_proof(&mut self, kind: Proof, id: &str, node: &NodeId, body: &[u8]) -> Result<()> {
         let sql = format!(
             "INSERT INTO {} (id, node_id, body, customer) \
              VALUES ($1, $2, $3, COALESCE((SELECT customer FROM nodes WHERE id = $2), '')) ON CONFLICT DO NOTHING",

@@ -5,7 +5,7 @@
 
 use std::num::TryFromIntError;
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{ClusterId, NodeId, Timestamp};
 
 use crate::error::corrupt;
 use crate::sql::{Query, Row, statement};
@@ -113,7 +113,7 @@ pub struct ComparisonRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImpairedNodeRow {
     /// Id of the node.
-    pub node: String,
+    pub node: NodeId,
     /// When this was first seen.
     pub since: Timestamp,
     /// When this was last seen.
@@ -220,7 +220,7 @@ fn fault(row: &Row) -> Result<(String, String)> {
 
 fn impaired_node(row: &Row) -> Result<ImpairedNodeRow> {
     Ok(ImpairedNodeRow {
-        node: row.try_get("node_id")?,
+        node: row.id("node_id")?,
         since: Timestamp(row.try_get("since")?),
         seen: Timestamp(row.try_get("seen")?),
         why: row.try_get("why")?,
@@ -352,7 +352,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn impaired_nodes_of(&self, cluster: &str) -> Result<Vec<ImpairedNodeRow>> {
+    pub async fn impaired_nodes_of(&self, cluster: &ClusterId) -> Result<Vec<ImpairedNodeRow>> {
         let sql = format!(
             "{IMPAIRED} JOIN cluster_nodes c ON c.node_id = i.node_id WHERE c.cluster_id = $1 ORDER BY i.node_id"
         );
@@ -570,7 +570,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn delete_impaired_node(&mut self, node: &str) -> Result<()> {
+    pub async fn delete_impaired_node(&mut self, node: &NodeId) -> Result<()> {
         let query = statement("DELETE FROM fabric_impaired_nodes WHERE node_id = $1").bind(node);
         query.execute(&mut self.tx).await?;
         Ok(())

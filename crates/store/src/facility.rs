@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 
 use crate::sql::{Row, statement};
 use crate::{Change, Result, Store, WriteTx};
@@ -163,7 +163,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn alarms_of(&self, node: &str) -> Result<Vec<AlarmRow>> {
+    pub async fn alarms_of(&self, node: &NodeId) -> Result<Vec<AlarmRow>> {
         let sql = format!(
             "SELECT {ALARM} FROM facility_alarms WHERE id IN (SELECT alarm_id FROM facility_holds WHERE node_id = $1) \
              ORDER BY opened_at, id"
@@ -176,28 +176,28 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn nodes_held_by(&self, alarm: &str, after: &str, limit: i64) -> Result<Vec<String>> {
+    pub async fn nodes_held_by(&self, alarm: &str, after: &str, limit: i64) -> Result<Vec<NodeId>> {
         let sql = "SELECT node_id FROM facility_holds WHERE alarm_id = $1 AND node_id > $2 ORDER BY node_id LIMIT $3";
         let rows = statement(sql).bind(alarm).bind(after).bind(limit);
         let rows = rows.fetch_all(&self.readers).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        rows.iter().map(|row| Ok(row.id(0)?)).collect()
     }
 
     /// Nodes that are not given to new clusters because of an alarm.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn cordoned_nodes(&self) -> Result<Vec<String>> {
+    pub async fn cordoned_nodes(&self) -> Result<Vec<NodeId>> {
         let sql = "SELECT DISTINCT node_id FROM facility_holds WHERE cordons = 1 ORDER BY node_id";
         let rows = statement(sql).fetch_all(&self.readers).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        rows.iter().map(|row| Ok(row.id(0)?)).collect()
     }
 
     /// The message of the alarm that keeps a node from being switched on.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn power_block(&self, node: &str) -> Result<Option<String>> {
+    pub async fn power_block(&self, node: &NodeId) -> Result<Option<String>> {
         let row = statement(BLOCK).bind(node).fetch_optional(&self.readers).await?;
         row.map(|row| Ok(row.try_get(0)?)).transpose()
     }
@@ -261,12 +261,12 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn put_alarm(&mut self, row: &AlarmRow, nodes: &[String]) -> Result<bool> {
+    pub async fn put_alarm(&mut self, row: &AlarmRow, nodes: &[NodeId]) -> Result<bool> {
         let sql = "SELECT node_id FROM facility_holds WHERE alarm_id = $1 AND blocks = 1 ORDER BY node_id";
         let before = statement(sql).bind(&row.id).fetch_all(&mut self.tx).await?;
-        let before: Vec<String> = before
+        let before: Vec<NodeId> = before
             .iter()
-            .map(|row| row.try_get(0))
+            .map(|row| row.id(0))
             .collect::<std::result::Result<_, _>>()?;
         let sql = format!(
             "INSERT INTO facility_alarms ({ALARM}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) \
@@ -284,8 +284,8 @@ impl WriteTx {
         if row.blocks || row.cordons {
             self.hold_nodes(row, nodes).await?;
         }
-        let held: HashSet<&String> = nodes.iter().filter(|_| row.blocks).collect();
-        let unblocked: Vec<&String> = before.iter().filter(|node| !held.contains(node)).collect();
+        let held: HashSet<&NodeId> = nodes.iter().filter(|_| row.blocks).collect();
+        let unblocked: Vec<&NodeId> = before.iter().filter(|node| !held.contains(node)).collect();
         let mut are_due = false;
         for some in unblocked.chunks(HOLD_BATCH) {
             are_due |= self.wake_held(some, row.seen_at).await?;
@@ -293,7 +293,7 @@ impl WriteTx {
         Ok(are_due)
     }
 
-    async fn hold_nodes(&mut self, row: &AlarmRow, nodes: &[String]) -> Result<()> {
+    async fn hold_nodes(&mut self, row: &AlarmRow, nodes: &[NodeId]) -> Result<()> {
         for some in nodes.chunks(HOLD_BATCH) {
             let places: Vec<String> = (0..some.len()).map(|n| format!("($1, ${}, $2, $3)", n + 4)).collect();
             let sql = format!(
@@ -310,7 +310,7 @@ impl WriteTx {
         Ok(())
     }
 
-    async fn wake_held(&mut self, nodes: &[&String], now: Timestamp) -> Result<bool> {
+    async fn wake_held(&mut self, nodes: &[&NodeId], now: Timestamp) -> Result<bool> {
         let places: Vec<String> = (0..nodes.len()).map(|n| format!("${}", n + 2)).collect();
         let sql = format!(
             "UPDATE nodes SET due_at = $1 WHERE id IN ({}) AND due_at > $1 AND wait_kind = 'alarm'",
@@ -346,7 +346,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn power_block(&mut self, node: &str) -> Result<Option<String>> {
+    pub async fn power_block(&mut self, node: &NodeId) -> Result<Option<String>> {
         let row = statement(BLOCK).bind(node).fetch_optional(&mut self.tx).await?;
         row.map(|row| Ok(row.try_get(0)?)).transpose()
     }

@@ -1,6 +1,6 @@
 //! Firmware: files, the last readings, running updates, and maintenance windows.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 
 use crate::sql::{Query, Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
@@ -26,7 +26,7 @@ pub struct FirmwareFileRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirmwareSeenRow {
     /// The node.
-    pub node: String,
+    pub node: NodeId,
     /// When the BMC was read.
     pub at: Timestamp,
     /// The inventory, as JSON.
@@ -37,7 +37,7 @@ pub struct FirmwareSeenRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirmwareUpdateRow {
     /// The node.
-    pub node: String,
+    pub node: NodeId,
     /// Digest of the file.
     pub digest: String,
     /// When the row was last changed.
@@ -74,7 +74,7 @@ fn file(row: &Row) -> Result<FirmwareFileRow> {
 
 fn seen(row: &Row) -> Result<FirmwareSeenRow> {
     Ok(FirmwareSeenRow {
-        node: row.try_get("node_id")?,
+        node: row.id("node_id")?,
         at: Timestamp(row.try_get("at")?),
         body: row.try_get("body")?,
     })
@@ -84,7 +84,7 @@ const UPDATE: &str = "SELECT node_id, digest, changed_at, body FROM firmware_upd
 
 fn update(row: &Row) -> Result<FirmwareUpdateRow> {
     Ok(FirmwareUpdateRow {
-        node: row.try_get("node_id")?,
+        node: row.id("node_id")?,
         digest: row.try_get("digest")?,
         changed_at: Timestamp(row.try_get("changed_at")?),
         body: row.try_get("body")?,
@@ -123,7 +123,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn firmware_seen(&self, node: &str) -> Result<Option<FirmwareSeenRow>> {
+    pub async fn firmware_seen(&self, node: &NodeId) -> Result<Option<FirmwareSeenRow>> {
         let query = statement("SELECT node_id, at, body FROM firmware_seen WHERE node_id = $1").bind(node);
         let row = query.fetch_optional(&self.readers).await?;
         row.as_ref().map(seen).transpose()
@@ -144,7 +144,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn firmware_update(&self, node: &str) -> Result<Option<FirmwareUpdateRow>> {
+    pub async fn firmware_update(&self, node: &NodeId) -> Result<Option<FirmwareUpdateRow>> {
         let row = statement(UPDATE).bind(node).fetch_optional(&self.readers).await?;
         row.as_ref().map(update).transpose()
     }
@@ -161,7 +161,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn end_firmware_update(&self, node: &str) -> Result<()> {
+    pub async fn end_firmware_update(&self, node: &NodeId) -> Result<()> {
         let query = statement("DELETE FROM firmware_updates WHERE node_id = $1").bind(node);
         self.execute(query).await.map(drop)
     }
@@ -190,7 +190,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn firmware_update(&mut self, node: &str) -> Result<Option<FirmwareUpdateRow>> {
+    pub async fn firmware_update(&mut self, node: &NodeId) -> Result<Option<FirmwareUpdateRow>> {
         let row = statement(UPDATE).bind(node).fetch_optional(&mut self.tx).await?;
         row.as_ref().map(update).transpose()
     }

@@ -1,6 +1,6 @@
 //! Firmware values from nodes' TPMs, and the golden values of SKUs.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 
 use crate::sql::{Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
@@ -9,7 +9,7 @@ use crate::{Result, Store, StoreError, WriteTx};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FirmwareValuesRow {
     /// Id of the node.
-    pub node: String,
+    pub node: NodeId,
     /// When these values were first seen; 0: no values were seen yet.
     pub first_seen_at: Timestamp,
     /// The TPM that reported them, as in [`crate::Spec::tpm_ek`].
@@ -38,7 +38,7 @@ pub struct GoldenFirmwareRow {
     /// The operator who approved them.
     pub approved_by: String,
     /// The node that showed them.
-    pub node: String,
+    pub node: NodeId,
     /// The operator's reason.
     pub reason: String,
 }
@@ -49,7 +49,7 @@ const GOLDEN: &str = "SELECT id, sku, body, approved_at, approved_by, node_id, r
 
 fn values(row: &Row) -> Result<FirmwareValuesRow> {
     Ok(FirmwareValuesRow {
-        node: row.try_get("node_id")?,
+        node: row.id("node_id")?,
         first_seen_at: Timestamp(row.try_get("first_seen_at")?),
         tpm_ek: row.try_get("tpm_ek")?,
         body: row.try_get("body")?,
@@ -66,7 +66,7 @@ fn golden(row: &Row) -> Result<GoldenFirmwareRow> {
         body: row.try_get("body")?,
         approved_at: Timestamp(row.try_get("approved_at")?),
         approved_by: row.try_get("approved_by")?,
-        node: row.try_get("node_id")?,
+        node: row.id("node_id")?,
         reason: row.try_get("reason")?,
     })
 }
@@ -76,7 +76,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn firmware_values(&self, node: &str) -> Result<Option<FirmwareValuesRow>> {
+    pub async fn firmware_values(&self, node: &NodeId) -> Result<Option<FirmwareValuesRow>> {
         let row = statement(VALUES).bind(node).fetch_optional(&self.readers).await?;
         row.as_ref().map(values).transpose()
     }
@@ -104,7 +104,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed, or the node does not exist.
-    pub async fn record_firmware_update(&self, node: &str, at: Timestamp, to: &str) -> Result<()> {
+    pub async fn record_firmware_update(&self, node: &NodeId, at: Timestamp, to: &str) -> Result<()> {
         let sql = "INSERT INTO node_firmware_values \
                    (node_id, first_seen_at, tpm_ek, body, reported, updated_at, updated_to) \
                    VALUES ($1, 0, '', '', '', $2, $3) \
@@ -122,7 +122,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn firmware_values(&mut self, node: &str) -> Result<Option<FirmwareValuesRow>> {
+    pub async fn firmware_values(&mut self, node: &NodeId) -> Result<Option<FirmwareValuesRow>> {
         let row = statement(VALUES).bind(node).fetch_optional(&mut self.tx).await?;
         row.as_ref().map(values).transpose()
     }

@@ -62,7 +62,7 @@ mod waits;
 
 use std::sync::Arc;
 
-use rackwright_lifecycle::OperationId;
+use rackwright_lifecycle::{NodeId, OperationId};
 use tokio::sync::Mutex;
 
 pub use accounts::{BmcAccount, FactoryCredential, Lockout, PendingPassword};
@@ -134,15 +134,15 @@ pub struct WriteTx {
     /// Events that `commit` writes at the end.
     events: Vec<EventRow>,
     /// Nodes that become due.
-    due: Vec<String>,
+    due: Vec<NodeId>,
     /// Nodes that have got their turn.
-    next_in_line: Vec<String>,
+    next_in_line: Vec<NodeId>,
     /// Operations that end.
     ended: Vec<OperationId>,
     /// The change alters a member's rights.
     changes_members: bool,
     /// Nodes with an agent session that the change ends, and the number from which on a session is valid again.
-    ended_sessions: Vec<(String, i64)>,
+    ended_sessions: Vec<(NodeId, i64)>,
     hints: Arc<Hints>,
 }
 

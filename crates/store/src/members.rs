@@ -1,6 +1,6 @@
 //! Members, one-time tokens and the keys of deployments.
 
-use rackwright_lifecycle::{CustomerId, Timestamp};
+use rackwright_lifecycle::{CustomerId, NodeId, Timestamp};
 
 use crate::sql::{Row, statement};
 use crate::{Result, Scope, Store, StoreError, WriteTx};
@@ -116,7 +116,7 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn deployment_keys(&self, node: &str, generation: u64, deployment: u32) -> Result<DeploymentKeys> {
+    pub async fn deployment_keys(&self, node: &NodeId, generation: u64, deployment: u32) -> Result<DeploymentKeys> {
         let sql = "SELECT host_public, host_private, provision_public, provision_private, user_data \
                    FROM deployment_keys WHERE node_id = $1 AND generation = $2 AND deployment = $3";
         let query = statement(sql)
@@ -145,10 +145,10 @@ impl Store {
     }
 }
 
-fn no_keys(node: &str) -> StoreError {
+fn no_keys(node: &NodeId) -> StoreError {
     StoreError::NotFound {
         kind: "keys of deployment",
-        id: node.to_owned(),
+        id: node.to_string(),
     }
 }
 
@@ -412,7 +412,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn forget_private_keys(&mut self, node: &str) -> Result<()> {
+    pub async fn forget_private_keys(&mut self, node: &NodeId) -> Result<()> {
         let sql = "UPDATE deployment_keys SET host_private = $2, provision_private = $2, user_data = NULL \
                    WHERE node_id = $1";
         let nothing: &[u8] = &[];
@@ -424,7 +424,13 @@ impl WriteTx {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn put_user_data(&mut self, node: &str, generation: u64, deployment: u32, sealed: &[u8]) -> Result<()> {
+    pub async fn put_user_data(
+        &mut self,
+        node: &NodeId,
+        generation: u64,
+        deployment: u32,
+        sealed: &[u8],
+    ) -> Result<()> {
         let sql =
             "UPDATE deployment_keys SET user_data = $4 WHERE node_id = $1 AND generation = $2 AND deployment = $3";
         let query = statement(sql)
@@ -441,7 +447,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn forget_deployments(&mut self, node: &str) -> Result<()> {
+    pub async fn forget_deployments(&mut self, node: &NodeId) -> Result<()> {
         let query = statement("DELETE FROM deployment_keys WHERE node_id = $1").bind(node);
         query.execute(&mut self.tx).await?;
         Ok(())
@@ -453,7 +459,7 @@ impl WriteTx {
     /// `Exists`: keys of a deployment are never replaced.
     pub async fn put_deployment_keys(
         &mut self,
-        node: &str,
+        node: &NodeId,
         generation: u64,
         deployment: u32,
         keys: &DeploymentKeys,
@@ -473,7 +479,7 @@ impl WriteTx {
         if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Exists {
                 kind: "keys of deployment",
-                id: node.to_owned(),
+                id: node.to_string(),
             });
         }
         let sql = "UPDATE deployment_keys SET host_private = $4, provision_private = $4, user_data = NULL \

@@ -1,6 +1,6 @@
 //! The switch ports that nodes' Ethernet cards heard by LLDP.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 
 use crate::sql::{Row, statement};
 use crate::{Result, Store, WriteTx};
@@ -9,7 +9,7 @@ use crate::{Result, Store, WriteTx};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeNeighbours {
     /// Id of the node.
-    pub node: String,
+    pub node: NodeId,
     /// The kernel's boot id at the report.
     pub boot_id: String,
     /// When the report arrived.
@@ -24,7 +24,7 @@ const READ: &str = "SELECT node_id, boot_id, heard_at, body, told FROM node_neig
 
 fn row(row: &Row) -> Result<NodeNeighbours> {
     Ok(NodeNeighbours {
-        node: row.try_get("node_id")?,
+        node: row.id("node_id")?,
         boot_id: row.try_get("boot_id")?,
         heard_at: Timestamp(row.try_get("heard_at")?),
         body: row.try_get("body")?,
@@ -37,7 +37,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn node_neighbours(&self, node: &str) -> Result<Option<NodeNeighbours>> {
+    pub async fn node_neighbours(&self, node: &NodeId) -> Result<Option<NodeNeighbours>> {
         let found = statement(READ).bind(node).fetch_optional(&self.readers).await?;
         found.as_ref().map(row).transpose()
     }
@@ -48,7 +48,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn node_neighbours(&mut self, node: &str) -> Result<Option<NodeNeighbours>> {
+    pub async fn node_neighbours(&mut self, node: &NodeId) -> Result<Option<NodeNeighbours>> {
         let found = statement(READ).bind(node).fetch_optional(&mut self.tx).await?;
         found.as_ref().map(row).transpose()
     }
@@ -62,7 +62,7 @@ impl WriteTx {
                    ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, heard_at = excluded.heard_at, \
                    body = excluded.body, told = excluded.told";
         let query = statement(sql)
-            .bind(&*heard.node)
+            .bind(&heard.node)
             .bind(&*heard.boot_id)
             .bind(heard.heard_at.0);
         let query = query.bind(&*heard.body).bind(&*heard.reported);

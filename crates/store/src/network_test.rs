@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The last test, and the nodes that have passed one.
@@ -22,11 +22,11 @@ pub struct NetworkTest {
     /// When it ended.
     pub ended_at: Option<Timestamp>,
     /// Nodes of the last run, each with its deployment.
-    pub members: BTreeMap<String, String>,
+    pub members: BTreeMap<NodeId, String>,
     /// Nodes that have passed, each with the tested deployment.
-    pub passed: BTreeMap<String, String>,
+    pub passed: BTreeMap<NodeId, String>,
     /// Faulty nodes: the tested deployment, and the fault.
-    pub faults: BTreeMap<String, (String, String)>,
+    pub faults: BTreeMap<NodeId, (String, String)>,
     /// Any other fault, for people.
     pub blocked: String,
     /// When the test is made again.

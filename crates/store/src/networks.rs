@@ -1,6 +1,6 @@
 //! Networks of nodes' switch ports, and the VLANs of clusters and customers.
 
-use rackwright_lifecycle::{Network, Timestamp};
+use rackwright_lifecycle::{Network, NodeId, Timestamp};
 
 use crate::error::corrupt;
 use crate::sql::{Row, statement};
@@ -10,7 +10,7 @@ use crate::{Result, Store, WriteTx};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeNetwork {
     /// Id of the node.
-    pub node: String,
+    pub node: NodeId,
     /// The network.
     pub network: Network,
     /// The network's VLAN at that time.
@@ -38,12 +38,12 @@ fn vlan_number(row: &Row) -> Result<u16> {
 }
 
 fn network_row(row: &Row) -> Result<NodeNetwork> {
-    let node: String = row.try_get("node_id")?;
+    let node: NodeId = row.id("node_id")?;
     let name: String = row.try_get("network")?;
     let known = [Network::Quarantine, Network::Provisioning, Network::Customer];
     let network = known.into_iter().find(|network| network.as_str() == name);
     Ok(NodeNetwork {
-        network: network.ok_or_else(|| corrupt("node", &node, format!("unknown network {name:?}")))?,
+        network: network.ok_or_else(|| corrupt("node", node.as_str(), format!("unknown network {name:?}")))?,
         vlan: vlan_number(row)?,
         step: u64::try_from(row.try_get::<i64>("step")?).unwrap_or(0),
         node,
@@ -55,7 +55,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn node_network(&self, node: &str) -> Result<Option<NodeNetwork>> {
+    pub async fn node_network(&self, node: &NodeId) -> Result<Option<NodeNetwork>> {
         let query = statement(format!("{NETWORKS} WHERE node_id = $1")).bind(node);
         let row = query.fetch_optional(&self.readers).await?;
         row.as_ref().map(network_row).transpose()
@@ -119,7 +119,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn request_network(&mut self, node: &str, network: Network, vlan: u16, now: Timestamp) -> Result<u64> {
+    pub async fn request_network(&mut self, node: &NodeId, network: Network, vlan: u16, now: Timestamp) -> Result<u64> {
         let sql = "UPDATE vlans SET changed_at = $1 \
                    WHERE vlan = $2 OR vlan IN (SELECT vlan FROM node_networks WHERE node_id = $3)";
         let query = statement(sql).bind(now.0).bind(i64::from(vlan)).bind(node);

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_lifecycle::{
-    Agent, Bmc, BootTarget, Claim, Edge, Evidence, Network, Node, Power, Reading, State, Timestamp, Wait, Wanted,
+    Agent, Bmc, BootTarget, Claim, Edge, Evidence, Network, Node, NodeId, Power, Reading, State, Timestamp, Wait,
+    Wanted,
 };
 use serde::{Deserialize, Serialize};
 
@@ -88,7 +89,7 @@ pub struct Readings {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeRecord {
     /// Chosen at enrolment.
-    pub id: String,
+    pub id: NodeId,
     /// Never reused.
     pub uid: String,
     /// Grows with every change of a decision or a request; 0 before the first write.
@@ -200,15 +201,16 @@ impl NodeRecord {
             identity: self.identity.clone(),
             reason: self.reason.clone(),
         };
-        serde_json::to_string(&body).map_err(|e| corrupt("node", &self.id, e))
+        serde_json::to_string(&body).map_err(|e| corrupt("node", self.id.as_str(), e))
     }
 
     pub(crate) fn from_row(row: &Row) -> Result<Self> {
-        let id: String = row.try_get("id")?;
+        let id: NodeId = row.id("id")?;
         let state: String = row.try_get("state")?;
-        let state = State::parse(&state).ok_or_else(|| corrupt("node", &id, format!("unknown state {state:?}")))?;
-        let body: Body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("node", &id, e))?;
-        let readings = serde_json::from_str(row.try_get("readings")?).map_err(|e| corrupt("node", &id, e))?;
+        let state =
+            State::parse(&state).ok_or_else(|| corrupt("node", id.as_str(), format!("unknown state {state:?}")))?;
+        let body: Body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("node", id.as_str(), e))?;
+        let readings = serde_json::from_str(row.try_get("readings")?).map_err(|e| corrupt("node", id.as_str(), e))?;
         Ok(Self {
             uid: row.try_get("uid")?,
             version: row.try_get("version")?,
@@ -239,7 +241,7 @@ impl NodeRecord {
             address: row.try_get("address")?,
             address_witness: row.try_get("address_witness")?,
             due_at: Timestamp(row.try_get("due_at")?),
-            wait: waits::from_text(&id, row.try_get("wait")?)?,
+            wait: waits::from_text(id.as_str(), row.try_get("wait")?)?,
             wait_until: Timestamp(row.try_get("wait_until")?),
             created_at: Timestamp(row.try_get("created_at")?),
             updated_at: Timestamp(row.try_get("updated_at")?),
@@ -248,10 +250,10 @@ impl NodeRecord {
     }
 }
 
-fn not_found(id: &str) -> StoreError {
+fn not_found(id: &NodeId) -> StoreError {
     StoreError::NotFound {
         kind: "node",
-        id: id.to_owned(),
+        id: id.to_string(),
     }
 }
 
@@ -289,7 +291,7 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`: there is none, or it is outside the scope.
-    pub async fn node(&self, scope: &Scope, id: &str) -> Result<NodeRecord> {
+    pub async fn node(&self, scope: &Scope, id: &NodeId) -> Result<NodeRecord> {
         let sql = format!("{COLUMNS} WHERE id = $1{}", scope.rows("customer", 2));
         let row = scope
             .bind(statement(sql).bind(id))
@@ -325,20 +327,16 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn node_of_mac(&self, mac: &str) -> Result<Option<String>> {
+    pub async fn node_of_mac(&self, mac: &str) -> Result<Option<NodeId>> {
         let row = statement("SELECT node_id FROM nics WHERE mac = $1").bind(mac);
-        Ok(row
-            .fetch_optional(&self.readers)
-            .await?
-            .map(|r| r.try_get(0))
-            .transpose()?)
+        Ok(row.fetch_optional(&self.readers).await?.map(|r| r.id(0)).transpose()?)
     }
 
     /// The inventory as the agent reported it; none: never reported.
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn inventory(&self, id: &str) -> Result<Option<Vec<u8>>> {
+    pub async fn inventory(&self, id: &NodeId) -> Result<Option<Vec<u8>>> {
         self.read_inventory(id, "reported").await
     }
 
@@ -346,11 +344,11 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn expected_inventory(&self, id: &str) -> Result<Option<Vec<u8>>> {
+    pub async fn expected_inventory(&self, id: &NodeId) -> Result<Option<Vec<u8>>> {
         self.read_inventory(id, "expected").await
     }
 
-    async fn read_inventory(&self, id: &str, column: &'static str) -> Result<Option<Vec<u8>>> {
+    async fn read_inventory(&self, id: &NodeId, column: &'static str) -> Result<Option<Vec<u8>>> {
         let sql = format!("SELECT {column} FROM nodes LEFT JOIN node_inventories ON node_id = id WHERE id = $1");
         let row = statement(sql).bind(id).fetch_optional(&self.readers).await?;
         Ok(row.ok_or_else(|| not_found(id))?.try_get(0)?)
@@ -360,7 +358,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn history(&self, id: &str, limit: i64) -> Result<Vec<HistoryRow>> {
+    pub async fn history(&self, id: &NodeId, limit: i64) -> Result<Vec<HistoryRow>> {
         let sql = "SELECT edge, from_state, to_state, at, spent_us, reason FROM history WHERE node_id = $1 \
                    ORDER BY position DESC LIMIT $2";
         let rows = statement(sql).bind(id).bind(limit).fetch_all(&self.readers).await?;
@@ -368,7 +366,7 @@ impl Store {
             .map(|row| {
                 let state = |column: &str| -> Result<State> {
                     let text: String = row.try_get(column)?;
-                    State::parse(&text).ok_or_else(|| corrupt("history", id, text))
+                    State::parse(&text).ok_or_else(|| corrupt("history", id.as_str(), text))
                 };
                 Ok(HistoryRow {
                     edge: row.try_get("edge")?,
@@ -393,7 +391,7 @@ impl Store {
         now: Timestamp,
         lease_end: Timestamp,
         limit: i64,
-    ) -> Result<Vec<String>> {
+    ) -> Result<Vec<NodeId>> {
         // MATERIALIZED: PostgreSQL may run a subquery again for each row, and then take more than `limit`.
         let sql = format!(
             "WITH due AS MATERIALIZED (SELECT id FROM nodes WHERE due_at <= $2 AND {TURN} IN ('', $4) \
@@ -403,7 +401,7 @@ impl Store {
         );
         let query = statement(sql).bind(lease_end.0).bind(now.0).bind(limit).bind(replica);
         let rows = self.fetch_changed(query).await?;
-        rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
+        rows.iter().map(|r| Ok(r.id(0)?)).collect()
     }
 
     /// When the next node that `replica` may take is due; none: there is no such node.
@@ -420,7 +418,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn wake(&self, id: &str, now: Timestamp) -> Result<()> {
+    pub async fn wake(&self, id: &NodeId, now: Timestamp) -> Result<()> {
         let query = statement("UPDATE nodes SET due_at = $1 WHERE id = $2 AND due_at > $1").bind(now.0);
         self.execute(query.bind(id)).await?;
         self.hints.send(Change::Due);
@@ -434,14 +432,14 @@ impl Store {
     pub async fn rest(&self, seen: &NodeRecord, wait: &Wait, until: Timestamp) -> Result<()> {
         let sql = "UPDATE nodes SET due_at = $1, wait = $2, wait_until = $1, wait_kind = $7 \
                    WHERE id = $3 AND version = $4 AND agent_session = $5 AND due_at = $6";
-        let (text, kind) = waits::columns(&seen.id, wait)?;
+        let (text, kind) = waits::columns(seen.id.as_str(), wait)?;
         let query = statement(sql).bind(until.0).bind(text).bind(&seen.id);
         let query = query.bind(seen.version).bind(seen.hold.session).bind(seen.due_at.0);
         let query = query.bind(kind);
         if self.execute(query).await? == 0 {
             return Err(StoreError::Conflict {
                 kind: "node",
-                id: seen.id.clone(),
+                id: seen.id.to_string(),
             });
         }
         Ok(())
@@ -453,7 +451,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn node(&mut self, id: &str) -> Result<NodeRecord> {
+    pub async fn node(&mut self, id: &NodeId) -> Result<NodeRecord> {
         self.node_of(&Scope::Site, id).await
     }
 
@@ -461,7 +459,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// `NotFound`: there is none, or it is outside the scope.
-    pub async fn node_of(&mut self, scope: &Scope, id: &str) -> Result<NodeRecord> {
+    pub async fn node_of(&mut self, scope: &Scope, id: &NodeId) -> Result<NodeRecord> {
         let (theirs, lock) = (scope.rows("customer", 2), self.kind.for_update());
         let sql = format!("{COLUMNS} WHERE id = $1{theirs}{lock}");
         let row = scope
@@ -500,7 +498,7 @@ impl WriteTx {
         if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Exists {
                 kind: "node",
-                id: record.id.clone(),
+                id: record.id.to_string(),
             });
         }
         self.due.push(record.id.clone());
@@ -547,13 +545,13 @@ impl WriteTx {
         let saved = query.fetch_optional(&mut self.tx).await?;
         let session: i64 = match saved {
             Some(row) => {
-                record.wait = waits::from_text(&record.id, row.try_get(1)?)?;
+                record.wait = waits::from_text(record.id.as_str(), row.try_get(1)?)?;
                 row.try_get(0)?
             }
             None => {
                 return Err(StoreError::Conflict {
                     kind: "node",
-                    id: record.id.clone(),
+                    id: record.id.to_string(),
                 });
             }
         };
@@ -572,9 +570,9 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn wake(&mut self, id: &str, now: Timestamp) -> Result<()> {
+    pub async fn wake(&mut self, id: &NodeId, now: Timestamp) -> Result<()> {
         self.put_due(id, now).await?;
-        self.due.push(id.to_owned());
+        self.due.push(id.clone());
         Ok(())
     }
 
@@ -582,7 +580,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn put_due(&mut self, id: &str, due: Timestamp) -> Result<()> {
+    pub async fn put_due(&mut self, id: &NodeId, due: Timestamp) -> Result<()> {
         let query = statement("UPDATE nodes SET due_at = $1 WHERE id = $2").bind(due.0);
         query.bind(id).execute(&mut self.tx).await?;
         self.due.retain(|node| node != id);
@@ -614,7 +612,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// `MacTaken`: an address belongs to another node.
-    pub async fn put_macs(&mut self, id: &str, macs: &[String]) -> Result<()> {
+    pub async fn put_macs(&mut self, id: &NodeId, macs: &[String]) -> Result<()> {
         statement("DELETE FROM nics WHERE node_id = $1")
             .bind(id)
             .execute(&mut self.tx)
@@ -628,12 +626,12 @@ impl WriteTx {
                 return Err(match owner {
                     Some(row) => StoreError::MacTaken {
                         mac: mac.clone(),
-                        node: row.try_get(0)?,
+                        node: row.id(0)?,
                     },
                     // Another node had it and released it just now.
                     None => StoreError::Conflict {
                         kind: "node",
-                        id: id.to_owned(),
+                        id: id.to_string(),
                     },
                 });
             }
@@ -653,7 +651,7 @@ impl WriteTx {
         if query.bind(record.version).execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Conflict {
                 kind: "node",
-                id: record.id.clone(),
+                id: record.id.to_string(),
             });
         }
         // The next node of this name begins with new generations.
@@ -666,7 +664,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn add_history(&mut self, id: &str, edge: Edge, row: &HistoryRow) -> Result<()> {
+    pub async fn add_history(&mut self, id: &NodeId, edge: Edge, row: &HistoryRow) -> Result<()> {
         let sql = "INSERT INTO history (node_id, edge, from_state, to_state, at, spent_us, reason) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7)";
         let query = statement(sql)
@@ -687,9 +685,9 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn image_in_use(&mut self, digest: &str) -> Result<Option<String>> {
+    pub async fn image_in_use(&mut self, digest: &str) -> Result<Option<NodeId>> {
         let sql = "SELECT id FROM nodes WHERE claimed_image = $1 OR held_image = $1 LIMIT 1";
         let row = statement(sql).bind(digest).fetch_optional(&mut self.tx).await?;
-        Ok(row.map(|r| r.try_get(0)).transpose()?)
+        Ok(row.map(|r| r.id(0)).transpose()?)
     }
 }

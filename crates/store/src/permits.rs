@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_lifecycle::{CustomerId, Need, QueueHead, Resource, Timestamp, Wait, line, minutes};
+use rackwright_lifecycle::{CustomerId, Need, NodeId, QueueHead, Resource, Timestamp, Wait, line, minutes};
 
 use crate::database::Kind as Database;
 use crate::error::{DatabaseError, corrupt};
@@ -39,7 +39,7 @@ pub struct Permit {
 #[derive(Debug, Clone, Copy)]
 pub struct PermitRequest<'a> {
     /// The node.
-    pub node: &'a str,
+    pub node: &'a NodeId,
     /// The customer that it works for; none: no customer in particular.
     pub customer: Option<&'a CustomerId>,
     /// An operator requested this very machine.
@@ -90,7 +90,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn permits(&self, node: &str) -> Result<Vec<Permit>> {
+    pub async fn permits(&self, node: &NodeId) -> Result<Vec<Permit>> {
         let sql = "SELECT resource, asked_at, taken_at, effect_id, free_at FROM permits WHERE node_id = $1";
         let rows = statement(sql).bind(node).fetch_all(&self.readers).await?;
         let mut permits: Vec<_> = rows.iter().map(permit).collect::<Result<_>>()?;
@@ -102,7 +102,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn in_line_us(&self, node: &str, since: Timestamp) -> Result<i64> {
+    pub async fn in_line_us(&self, node: &NodeId, since: Timestamp) -> Result<i64> {
         // Not SUM, which returns another type on PostgreSQL.
         let sql = "SELECT in_line_us FROM effects WHERE node_id = $1 AND state_since = $2 AND in_line_us > 0";
         let rows = statement(sql).bind(node).bind(since.0).fetch_all(&self.readers);
@@ -132,7 +132,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn count_ahead(&self, resource: &Resource, node: &str) -> Result<u32> {
+    pub async fn count_ahead(&self, resource: &Resource, node: &NodeId) -> Result<u32> {
         let sql = "SELECT COUNT(*) FROM permits p JOIN permits own ON own.resource = p.resource AND own.node_id = $2 \
                    WHERE p.resource = $1 AND p.taken_at IS NULL AND p.rank <= own.rank AND p.asked_at < own.asked_at";
         let query = statement(sql).bind(resource.to_string()).bind(node);
@@ -189,8 +189,8 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn wait_in_queue(&mut self, node: &str, wait: &Wait) -> Result<()> {
-        let (text, kind) = waits::columns(node, wait)?;
+    pub async fn wait_in_queue(&mut self, node: &NodeId, wait: &Wait) -> Result<()> {
+        let (text, kind) = waits::columns(node.as_str(), wait)?;
         let query =
             statement("UPDATE nodes SET wait = $1, wait_until = due_at, wait_kind = $3 WHERE id = $2").bind(text);
         query.bind(node).bind(kind).execute(&mut self.tx).await?;
@@ -201,7 +201,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn use_permits(&mut self, node: &str, effect: &str, in_line_us: i64) -> Result<()> {
+    pub async fn use_permits(&mut self, node: &NodeId, effect: &str, in_line_us: i64) -> Result<()> {
         let query = statement("UPDATE permits SET effect_id = $1 WHERE node_id = $2 AND effect_id IS NULL");
         query.bind(effect).bind(node).execute(&mut self.tx).await?;
         if in_line_us > 0 {
@@ -215,7 +215,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn leave_queues(&mut self, node: &str, now: Timestamp) -> Result<()> {
+    pub async fn leave_queues(&mut self, node: &NodeId, now: Timestamp) -> Result<()> {
         self.drop_permits(node, " AND effect_id IS NULL", now).await
     }
 
@@ -223,7 +223,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn leave_for_alarm(&mut self, node: &str, now: Timestamp) -> Result<()> {
+    pub async fn leave_for_alarm(&mut self, node: &NodeId, now: Timestamp) -> Result<()> {
         self.drop_permits(
             node,
             " AND effect_id IS NULL AND resource NOT LIKE 'power-on alarm %'",
@@ -236,11 +236,11 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn forget_permits(&mut self, node: &str, now: Timestamp) -> Result<()> {
+    pub async fn forget_permits(&mut self, node: &NodeId, now: Timestamp) -> Result<()> {
         self.drop_permits(node, "", now).await
     }
 
-    async fn drop_permits(&mut self, node: &str, which: &str, now: Timestamp) -> Result<()> {
+    async fn drop_permits(&mut self, node: &NodeId, which: &str, now: Timestamp) -> Result<()> {
         let sql = format!("SELECT resource FROM permits WHERE node_id = $1{which} ORDER BY resource");
         let rows = statement(sql).bind(node).fetch_all(&mut self.tx).await?;
         for row in rows {
@@ -277,7 +277,7 @@ impl WriteTx {
 
     /// Nodes that got their turn by this change; the caller wakes them after the commit. They are due already, except those
     /// with a row that another change has locked.
-    pub fn take_next_in_line(&mut self) -> Vec<String> {
+    pub fn take_next_in_line(&mut self) -> Vec<NodeId> {
         std::mem::take(&mut self.next_in_line)
     }
 
@@ -381,11 +381,11 @@ impl WriteTx {
     }
 
     /// A settling permit may become free by time alone: `node` becomes due then.
-    async fn wake_when_free(&mut self, resource: &str, node: &str) -> Result<()> {
+    async fn wake_when_free(&mut self, resource: &str, node: &NodeId) -> Result<()> {
         let sql = "SELECT MIN(free_at) FROM permits WHERE resource = $1 AND taken_at IS NOT NULL";
         let row = statement(sql).bind(resource).fetch_one(&mut self.tx).await?;
         match row.try_get::<Option<i64>>(0)? {
-            Some(free_at) if !self.make_due(node, Timestamp(free_at)).await? => self.next_in_line.push(node.to_owned()),
+            Some(free_at) if !self.make_due(node, Timestamp(free_at)).await? => self.next_in_line.push(node.clone()),
             _ => {}
         }
         Ok(())
@@ -393,14 +393,14 @@ impl WriteTx {
 
     /// Makes another node due at `at`, without waiting for a lock on its row: the lock's holder may wait for this change.
     /// False: the row may have been locked, and the node is perhaps not due.
-    async fn make_due(&mut self, node: &str, at: Timestamp) -> Result<bool> {
+    async fn make_due(&mut self, node: &NodeId, at: Timestamp) -> Result<bool> {
         let sql = format!(
             "UPDATE nodes SET due_at = $1 WHERE id IN (SELECT id FROM nodes WHERE id = $2 AND due_at > $1{})",
             self.kind.for_update_skip_locked()
         );
         let query = statement(sql).bind(at.0).bind(node);
         let is_made = query.execute(&mut self.tx).await? > 0;
-        self.due.push(node.to_owned());
+        self.due.push(node.clone());
         Ok(is_made || self.kind == Database::Sqlite)
     }
 
@@ -431,7 +431,7 @@ impl WriteTx {
         let rows = statement(sql).bind(resource).fetch_all(&mut self.tx).await?;
         let head = |row: &Row| {
             Ok(QueueHead {
-                node: row.try_get("node_id")?,
+                node: row.id("node_id")?,
                 customer: row.id("customer")?,
                 is_urgent: row.try_get::<i64>("rank")? == 0,
                 last_turn: row.try_get("last_turn")?,

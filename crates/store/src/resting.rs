@@ -1,6 +1,6 @@
 //! Nodes by properties of their states: nodes at rest, with watched power, and nodes that are worked on.
 
-use rackwright_lifecycle::{State, Timestamp};
+use rackwright_lifecycle::{NodeId, State, Timestamp};
 
 use crate::error::corrupt;
 use crate::sql::statement;
@@ -13,7 +13,7 @@ const BATCH: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestingRow {
     /// Id of the node.
-    pub id: String,
+    pub id: NodeId,
     /// Version of its row.
     pub version: i64,
     /// The number of its agent's connection.
@@ -54,21 +54,21 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn resting_ids(&self, after: &str, limit: i64) -> Result<Vec<String>> {
+    pub async fn resting_ids(&self, after: &str, limit: i64) -> Result<Vec<NodeId>> {
         let sql = format!(
             "SELECT id FROM nodes WHERE id > $1 AND {} ORDER BY id LIMIT $2",
             at_rest()
         );
         let query = statement(sql).bind(after).bind(limit);
         let rows = query.fetch_all(&self.readers).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        rows.iter().map(|row| Ok(row.id(0)?)).collect()
     }
 
     /// The nodes of `ids` that are at rest without an open attempt.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn resting(&self, ids: &[&str]) -> Result<Vec<RestingRow>> {
+    pub async fn resting(&self, ids: &[&NodeId]) -> Result<Vec<RestingRow>> {
         // The same SQL text for all batches, so that it is prepared once.
         let places: Vec<String> = (1..=BATCH).map(|n| format!("${n}")).collect();
         let sql = format!(
@@ -78,12 +78,17 @@ impl Store {
         );
         let mut found = Vec::with_capacity(ids.len());
         for batch in ids.chunks(BATCH) {
-            let nobody = std::iter::repeat_n(&"", BATCH - batch.len());
+            let nobody = std::iter::repeat_n("", BATCH - batch.len());
             let query = statement(sql.clone());
-            let query = batch.iter().chain(nobody).fold(query, |query, id| query.bind(*id));
+            let query = batch
+                .iter()
+                .map(|id| id.as_str())
+                .chain(nobody)
+                .fold(query, |query, id| query.bind(id));
             for row in query.fetch_all(&self.readers).await? {
-                let id: String = row.try_get("id")?;
-                let readings = serde_json::from_str(row.try_get("readings")?).map_err(|e| corrupt("node", &id, e))?;
+                let id: NodeId = row.id("id")?;
+                let readings =
+                    serde_json::from_str(row.try_get("readings")?).map_err(|e| corrupt("node", id.as_str(), e))?;
                 found.push(RestingRow {
                     version: row.try_get("version")?,
                     session: row.try_get("agent_session")?,

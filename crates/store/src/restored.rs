@@ -1,6 +1,6 @@
 //! Restored or copied databases, and the nodes with records that are therefore doubted.
 
-use rackwright_lifecycle::{ClusterId, Doubt, DoubtCause, Timestamp};
+use rackwright_lifecycle::{ClusterId, Doubt, DoubtCause, NodeId, Timestamp};
 
 use crate::error::corrupt;
 use crate::sql::{Row, statement};
@@ -16,14 +16,15 @@ pub struct DatabaseAge {
 }
 
 /// Reads the doubt from a node's row.
-pub(crate) fn doubt(id: &str, row: &Row) -> Result<Option<Doubt>> {
+pub(crate) fn doubt(id: &NodeId, row: &Row) -> Result<Option<Doubt>> {
     let cause: String = row.try_get("doubt_cause")?;
     if cause.is_empty() {
         return Ok(None);
     }
     let generation: i64 = row.try_get("doubt_generation")?;
     Ok(Some(Doubt {
-        cause: DoubtCause::parse(&cause).ok_or_else(|| corrupt("node", id, format!("unknown doubt {cause:?}")))?,
+        cause: DoubtCause::parse(&cause)
+            .ok_or_else(|| corrupt("node", id.as_str(), format!("unknown doubt {cause:?}")))?,
         since: Timestamp(row.try_get("doubt_since")?),
         why: row.try_get("doubt_why")?,
         generation: u64::try_from(generation).unwrap_or(0),
@@ -61,11 +62,11 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn doubted_node_of(&self, cluster: &ClusterId) -> Result<Option<String>> {
+    pub async fn doubted_node_of(&self, cluster: &ClusterId) -> Result<Option<NodeId>> {
         let sql = "SELECT n.id FROM cluster_nodes c JOIN nodes n ON n.id = c.node_id \
                    WHERE c.cluster_id = $1 AND n.doubt_cause <> '' ORDER BY n.id LIMIT 1";
         let row = statement(sql).bind(cluster).fetch_optional(&self.readers).await?;
-        row.map(|row| Ok(row.try_get(0)?)).transpose()
+        row.map(|row| Ok(row.id(0)?)).transpose()
     }
 
     /// Stores the challenge of a starting daemon, which finds it here if both use the same database.

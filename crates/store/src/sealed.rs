@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use rackwright_lifecycle::{ClusterId, Timestamp};
+use rackwright_lifecycle::{ClusterId, NodeId, Timestamp};
 
 use crate::sql::{Query, Row, StoredId, statement};
 use crate::{Result, Store, WriteTx};
@@ -145,10 +145,9 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn nodes_with_plain_user_data(&self, limit: i64) -> Result<Vec<String>> {
+    pub async fn nodes_with_plain_user_data(&self, limit: i64) -> Result<Vec<NodeId>> {
         let sql = format!("SELECT id FROM nodes WHERE {PLAIN} ORDER BY id LIMIT $1");
-        let rows = statement(sql).bind(limit).blocking().fetch_all(&self.readers).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        texts(&statement(sql).bind(limit).blocking().fetch_all(&self.readers).await?)
     }
 
     /// Ids of clusters with a cloud-config in the clear, as older versions stored it, at most `limit`.
@@ -164,11 +163,10 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn nodes_to_reseal(&self, header: &[u8], after: &str, limit: i64) -> Result<Vec<String>> {
+    pub async fn nodes_to_reseal(&self, header: &[u8], after: &str, limit: i64) -> Result<Vec<NodeId>> {
         let sql = format!("SELECT id FROM nodes WHERE {NODES} AND id > $3 ORDER BY id LIMIT $4");
         let query = nodes_query(sql, header).bind(after.to_owned()).bind(limit);
-        let rows = query.fetch_all(&self.readers).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        texts(&query.fetch_all(&self.readers).await?)
     }
 
     /// Ids of clusters after `after` with a secret that is not under the key of this header.

@@ -1,14 +1,14 @@
 //! Observations of nodes: readings, inventories, addresses.
 
-use rackwright_lifecycle::{Timestamp, Wait};
+use rackwright_lifecycle::{NodeId, Timestamp, Wait};
 
 use crate::error::corrupt;
 use crate::sql::statement;
 use crate::{NodeRecord, Readings, Result, WriteTx, waits};
 
 /// The stored form of readings; equal readings give equal text.
-pub(crate) fn readings_text(id: &str, readings: &Readings) -> Result<String> {
-    serde_json::to_string(readings).map_err(|e| corrupt("node", id, e))
+pub(crate) fn readings_text(id: &NodeId, readings: &Readings) -> Result<String> {
+    serde_json::to_string(readings).map_err(|e| corrupt("node", id.as_str(), e))
 }
 
 impl WriteTx {
@@ -34,10 +34,10 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn wait(&mut self, id: &str, wait: &Wait, until: Timestamp, readings: &Readings) -> Result<()> {
+    pub async fn wait(&mut self, id: &NodeId, wait: &Wait, until: Timestamp, readings: &Readings) -> Result<()> {
         let sql =
             "UPDATE nodes SET due_at = $1, wait = $2, wait_until = $1, readings = $3, wait_kind = $5 WHERE id = $4";
-        let (text, kind) = waits::columns(id, wait)?;
+        let (text, kind) = waits::columns(id.as_str(), wait)?;
         let query = statement(sql)
             .bind(until.0)
             .bind(text)
@@ -51,9 +51,9 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn save_readings(&mut self, id: &str, readings: &Readings, now: Timestamp) -> Result<()> {
+    pub async fn save_readings(&mut self, id: &NodeId, readings: &Readings, now: Timestamp) -> Result<()> {
         self.keep_readings(id, readings, now).await?;
-        self.due.push(id.to_owned());
+        self.due.push(id.clone());
         Ok(())
     }
 
@@ -61,7 +61,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn keep_readings(&mut self, id: &str, readings: &Readings, due: Timestamp) -> Result<()> {
+    pub async fn keep_readings(&mut self, id: &NodeId, readings: &Readings, due: Timestamp) -> Result<()> {
         let query = statement("UPDATE nodes SET readings = $1, due_at = $2 WHERE id = $3");
         let query = query.bind(readings_text(id, readings)?).bind(due.0);
         query.bind(id).execute(&mut self.tx).await?;
@@ -73,7 +73,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn save_inventory(&mut self, id: &str, inventory: &[u8]) -> Result<()> {
+    pub async fn save_inventory(&mut self, id: &NodeId, inventory: &[u8]) -> Result<()> {
         let sql = "INSERT INTO node_inventories (node_id, reported) SELECT id, $1 FROM nodes WHERE id = $2 \
                    ON CONFLICT (node_id) DO UPDATE SET reported = excluded.reported \
                    WHERE node_inventories.reported <> excluded.reported";
@@ -85,7 +85,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn expect_inventory(&mut self, id: &str) -> Result<()> {
+    pub async fn expect_inventory(&mut self, id: &NodeId) -> Result<()> {
         let sql = "UPDATE node_inventories SET expected = reported \
                    WHERE node_id = $1 AND (expected IS NULL OR expected <> reported)";
         statement(sql).bind(id).execute(&mut self.tx).await?;
@@ -96,7 +96,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn save_address(&mut self, id: &str, address: &str, witness: &str) -> Result<()> {
+    pub async fn save_address(&mut self, id: &NodeId, address: &str, witness: &str) -> Result<()> {
         let query = statement("UPDATE nodes SET address = $1, address_witness = $3 WHERE id = $2")
             .bind(address)
             .bind(id)

@@ -1,6 +1,6 @@
 //! The firmware settings of nodes, as of the last reading.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 
 use crate::sql::{Row, statement};
 use crate::{Result, Store, WriteTx};
@@ -9,7 +9,7 @@ use crate::{Result, Store, WriteTx};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsRow {
     /// Id of the node.
-    pub node: String,
+    pub node: NodeId,
     /// When it was read.
     pub read_at: Timestamp,
     /// When all settings were last verified after a start by the control plane.
@@ -35,7 +35,7 @@ const COLUMNS: &str = "node_id, read_at, verified_at, drifted_at, body";
 
 fn read(row: &Row) -> Result<SettingsRow> {
     Ok(SettingsRow {
-        node: row.try_get("node_id")?,
+        node: row.id("node_id")?,
         read_at: Timestamp(row.try_get("read_at")?),
         verified_at: row.try_get::<Option<i64>>("verified_at")?.map(Timestamp),
         drifted_at: row.try_get::<Option<i64>>("drifted_at")?.map(Timestamp),
@@ -48,7 +48,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn node_settings(&self, node: &str) -> Result<Option<SettingsRow>> {
+    pub async fn node_settings(&self, node: &NodeId) -> Result<Option<SettingsRow>> {
         let sql = format!("SELECT {COLUMNS} FROM node_settings WHERE node_id = $1");
         let row = statement(sql).bind(node).fetch_optional(&self.readers).await?;
         row.as_ref().map(read).transpose()
@@ -58,11 +58,11 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn node_skus(&self) -> Result<Vec<(String, String)>> {
+    pub async fn node_skus(&self) -> Result<Vec<(NodeId, String)>> {
         let query = statement("SELECT id, sku FROM nodes").blocking();
         let rows = query.fetch_all(&self.readers).await?;
         rows.iter()
-            .map(|row| Ok((row.try_get("id")?, row.try_get("sku")?)))
+            .map(|row| Ok((row.id("id")?, row.try_get("sku")?)))
             .collect()
     }
 
@@ -95,7 +95,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn put_node_settings(&mut self, node: &str, seen: &SettingsRead, now: Timestamp) -> Result<bool> {
+    pub async fn put_node_settings(&mut self, node: &NodeId, seen: &SettingsRead, now: Timestamp) -> Result<bool> {
         let sql = format!("SELECT {COLUMNS} FROM node_settings WHERE node_id = $1");
         let before = statement(sql).bind(node).fetch_optional(&mut self.tx).await?;
         let before = before.as_ref().map(read).transpose()?;
@@ -117,7 +117,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn forget_node_settings(&mut self, node: &str) -> Result<()> {
+    pub async fn forget_node_settings(&mut self, node: &NodeId) -> Result<()> {
         let query = statement("DELETE FROM node_settings WHERE node_id = $1").bind(node);
         query.execute(&mut self.tx).await?;
         Ok(())

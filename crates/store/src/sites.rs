@@ -1,6 +1,6 @@
 //! The applied site, and the state of its hall as a whole.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
@@ -109,7 +109,7 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn node_ids(&self) -> Result<Vec<String>> {
+    pub async fn node_ids(&self) -> Result<Vec<NodeId>> {
         self.ids("SELECT id FROM nodes ORDER BY id").await
     }
 
@@ -118,15 +118,15 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn free_nodes(&self) -> Result<Vec<String>> {
+    pub async fn free_nodes(&self) -> Result<Vec<NodeId>> {
         let sql = "SELECT id FROM nodes WHERE state = 'available' AND claimed_image = '' AND doubt_cause = '' \
                    AND NOT EXISTS (SELECT 1 FROM firmware_updates u WHERE u.node_id = nodes.id) ORDER BY id";
         self.ids(sql).await
     }
 
-    async fn ids(&self, sql: &'static str) -> Result<Vec<String>> {
+    async fn ids(&self, sql: &'static str) -> Result<Vec<NodeId>> {
         let rows = statement(sql).blocking().fetch_all(&self.readers).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        rows.iter().map(|row| Ok(row.id(0)?)).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rackwright_lifecycle::{ClusterId, CustomerId, ImageId, OperationId};
+use rackwright_lifecycle::{ClusterId, CustomerId, ImageId, NodeId, OperationId};
 use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -115,7 +115,7 @@ macro_rules! stored_id {
     )+ };
 }
 
-stored_id!(OperationId, ImageId, CustomerId, ClusterId);
+stored_id!(OperationId, ImageId, CustomerId, ClusterId, NodeId);
 
 impl<'a> From<&'a [u8]> for Value<'a> {
     fn from(value: &'a [u8]) -> Self {
@@ -342,6 +342,12 @@ impl Row {
     /// The id in a column.
     pub(crate) fn id<T: StoredId>(&self, at: impl At) -> SqlResult<T> {
         self.try_get(at).map(T::from_row)
+    }
+
+    /// The id in a column that is empty without one.
+    pub(crate) fn id_unless_empty<T: StoredId>(&self, at: impl At) -> SqlResult<Option<T>> {
+        let text: String = self.try_get(at)?;
+        Ok(Some(text).filter(|text| !text.is_empty()).map(T::from_row))
     }
 
     /// The id in a column that may be NULL.

@@ -4,7 +4,7 @@
 //! one, and ends no earlier than its own beginning.
 
 use rackwright_lifecycle::usage::{Effect, Holder, second_of};
-use rackwright_lifecycle::{ClusterId, CustomerId, State, Timestamp};
+use rackwright_lifecycle::{ClusterId, CustomerId, NodeId, State, Timestamp};
 
 use crate::sql::{Query, Row, statement};
 use crate::{NodeRecord, Result, Scope, Store, StoreError, WriteTx};
@@ -15,7 +15,7 @@ pub struct UsageRow {
     /// Grows in the order of the beginnings. Set by the store.
     pub position: i64,
     /// Id of the node, which may be deleted since.
-    pub node: String,
+    pub node: NodeId,
     /// The customer and cluster that used it.
     pub holder: Holder,
     /// The node's SKU at the beginning.
@@ -61,10 +61,10 @@ fn cluster_text(holder: &Holder) -> &str {
 fn usage(row: &Row) -> Result<UsageRow> {
     Ok(UsageRow {
         position: row.try_get("position")?,
-        node: row.try_get("node_id")?,
+        node: row.id("node_id")?,
         holder: Holder {
             customer: row.id("customer")?,
-            cluster: Some(row.id("cluster_id")?).filter(|id: &ClusterId| *id != ""),
+            cluster: row.id_unless_empty("cluster_id")?,
         },
         sku: row.try_get("sku")?,
         from_s: row.try_get("from_s")?,
@@ -119,7 +119,7 @@ impl Store {
         let rows = statement(sql).blocking().fetch_all(&self.readers).await?;
         let mut begun = 0;
         for row in &rows {
-            let id: String = row.try_get(0)?;
+            let id: NodeId = row.id(0)?;
             let mut tx = self.write().await?;
             let record = match tx.node(&id).await {
                 Err(StoreError::NotFound { .. }) => continue,
@@ -165,7 +165,7 @@ impl WriteTx {
         }
     }
 
-    async fn end_usage(&mut self, node: &str, others: &str, at_s: i64, held: &[&str]) -> Result<()> {
+    async fn end_usage(&mut self, node: &NodeId, others: &str, at_s: i64, held: &[&str]) -> Result<()> {
         let sql = format!(
             "UPDATE usage SET to_s = CASE WHEN from_s > $1 THEN from_s ELSE $1 END \
              WHERE node_id = $2 AND to_s IS NULL{others}"

@@ -21,7 +21,7 @@ use rackwright_api::v1::metering_service_client::MeteringServiceClient;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::operation_service_client::OperationServiceClient;
 use rackwright_lab::{Lab, LabConfig, Namespace};
-use rackwright_lifecycle::State;
+use rackwright_lifecycle::{NodeId, State};
 use rackwright_store::Store;
 use rackwright_tests::site::{Settings, Site};
 use rackwright_tests::wire;
@@ -276,7 +276,7 @@ pub async fn make_available(site: &mut Site, id: &str) {
         .await
         .expect("the database opens");
     let mut tx = store.write().await.expect("a change begins");
-    let mut record = tx.node(id).await.expect("the node is there");
+    let mut record = tx.node(&NodeId::stored(id)).await.expect("the node is there");
     record.node.state = State::Available;
     let now = record.updated_at;
     tx.save_node(&mut record, now).await.expect("the node is written");

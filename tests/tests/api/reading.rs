@@ -269,7 +269,7 @@ async fn inspected(site: &Site) {
     let store = open(site).await;
     let mut tx = store.write().await.expect("a change begins");
     let inventory = inventory().encode_to_vec();
-    tx.save_inventory("n01", &inventory).await.expect("it is kept");
+    tx.save_inventory(&"n01".into(), &inventory).await.expect("it is kept");
     tx.commit().await.expect("the change stays");
     store.close().await;
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::stat::{Mode, umask};
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 use rackwright_sim::fleet::{Fleet, FleetConfig, Format};
 use rackwright_sim::install_crypto;
 use rackwright_site::file::{Source, check};
@@ -127,9 +127,16 @@ async fn store(dir: &Path) -> Store {
 
 /// Whether the current deployment of a node has sealed user data, and whether it has private keys.
 async fn kept(store: &Store, id: &str) -> (bool, bool) {
-    let claim = store.node(&Scope::Site, id).await.expect("the node").node.claim;
+    let claim = store
+        .node(&Scope::Site, &NodeId::stored(id))
+        .await
+        .expect("the node")
+        .node
+        .claim;
     let claim = claim.expect("it is claimed");
-    let keys = store.deployment_keys(id, claim.generation, claim.deployment).await;
+    let keys = store
+        .deployment_keys(&NodeId::stored(id), claim.generation, claim.deployment)
+        .await;
     let keys = keys.expect("a deployment has keys");
     (
         !keys.user_data.is_empty(),
@@ -271,7 +278,7 @@ async fn user_data_that_an_older_version_stored_is_gone_after_the_next_start() {
     {
         let store = store(dir.path()).await;
         let mut tx = store.write().await.expect("a change");
-        let mut record = tx.node(&id).await.expect("the node");
+        let mut record = tx.node(&NodeId::stored(id.as_str())).await.expect("the node");
         record.node.claim.as_mut().expect("a claim").plain_user_data = plain;
         tx.save_node(&mut record, Timestamp(1)).await.expect("it is saved");
         tx.commit().await.expect("it stays");

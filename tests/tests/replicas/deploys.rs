@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rackwright_api::v1;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::operation_service_client::OperationServiceClient;
-use rackwright_lifecycle::{Effect, Outcome, State};
+use rackwright_lifecycle::{Effect, NodeId, Outcome, State};
 use rackwright_store::{Database, Scope, Store};
 use rackwright_tests::ports::free_port;
 use tokio::task::JoinSet;
@@ -166,12 +166,21 @@ async fn checked(cluster: &Cluster, fleet: &Fleet, rounds: usize) -> usize {
     let store = Store::open(database).await.expect("it can be opened");
     let mut writes = 0;
     for (id, _) in &fleet.machines {
-        let record = store.node(&Scope::Site, id).await.expect("the node is there");
+        let record = store
+            .node(&Scope::Site, &NodeId::stored(id.as_str()))
+            .await
+            .expect("the node is there");
         assert_eq!(record.node.state, State::Active, "{id}: {}", record.reason);
-        let history = store.history(id, 1000).await.expect("it can be read");
+        let history = store
+            .history(&NodeId::stored(id.as_str()), 1000)
+            .await
+            .expect("it can be read");
         let is_chain = history.windows(2).all(|pair| pair[0].from == pair[1].to);
         assert!(is_chain && history[0].to == State::Active, "{id}: {history:?}");
-        let tries = store.tries_of(id, Effect::WriteImage).await.expect("they can be read");
+        let tries = store
+            .tries_of(&NodeId::stored(id.as_str()), Effect::WriteImage)
+            .await
+            .expect("they can be read");
         let good = tries.iter().filter(|t| t.attempt.outcome == Outcome::Succeeded).count();
         assert_eq!(good, rounds, "{id} was written {good} times: {tries:?}");
         writes += tries.len();

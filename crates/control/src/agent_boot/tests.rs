@@ -1,4 +1,4 @@
-use rackwright_lifecycle::{Effect, Outcome, Reading, State};
+use rackwright_lifecycle::{Effect, NodeId, Outcome, Reading, State};
 use rackwright_store::Readings;
 
 use super::*;
@@ -17,14 +17,14 @@ async fn bench(state: State) -> TestCore {
     record.identity.macs = vec![MAC.to_owned()];
     testing::add(&core, &record).await;
     let mut tx = core.store.write().await.unwrap();
-    tx.put_macs("n1", &record.identity.macs).await.unwrap();
+    tx.put_macs(&"n1".into(), &record.identity.macs).await.unwrap();
     tx.commit().await.unwrap();
     core
 }
 
 async fn plan(core: &Core, requester: BootRequester<'_>) -> Result<String, Refused> {
     let mut tx = core.store.write().await.unwrap();
-    let given = give_plan(core, &mut tx, "n1", requester).await.unwrap();
+    let given = give_plan(core, &mut tx, &"n1".into(), requester).await.unwrap();
     core.commit(tx).await.unwrap();
     given
 }
@@ -53,7 +53,7 @@ async fn registers(
 
 async fn admitted(core: &Core, of: &AgentSession, kernel: &str) -> Result<(), Refused> {
     let mut tx = core.store.write().await.unwrap();
-    let record = tx.node("n1").await.unwrap();
+    let record = tx.node(&"n1".into()).await.unwrap();
     admit(&mut tx, &record, of, kernel).await.unwrap().map(drop)
 }
 
@@ -66,7 +66,7 @@ async fn contests(core: &Core) -> Vec<String> {
 /// Another effect of the node's present state, already ended.
 async fn effect(core: &Core, effect: Effect) {
     let mut tx = core.store.write().await.unwrap();
-    let record = tx.node("n1").await.unwrap();
+    let record = tx.node(&"n1".into()).await.unwrap();
     let now = clock::now();
     let row = EffectRow {
         id: core.new_id(),
@@ -110,7 +110,7 @@ async fn a_plan_is_given_only_after_our_own_power_on_in_a_state_of_the_agent() {
         ..Readings::default()
     };
     let mut tx = core.store.write().await.unwrap();
-    tx.save_readings("n1", &readings, clock::now()).await.unwrap();
+    tx.save_readings(&"n1".into(), &readings, clock::now()).await.unwrap();
     tx.commit().await.unwrap();
     assert!(plan(&core, HERE).await.is_err(), "it was seen off");
 }
@@ -177,7 +177,7 @@ async fn plans_in_one_boot_are_bounded() {
 async fn firmware_that_looks_again_after_a_registration_contests_and_an_installed_system_does_not() {
     let core = bench(State::Imaging).await;
     let looks = async |is_firmware| {
-        let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+        let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
         looks_for_boot(&core, &record, MAC, is_firmware).await.unwrap()
     };
     assert!(!looks(true).await, "before our power-on");
@@ -222,24 +222,24 @@ async fn a_contest_ends_the_session_counts_once_a_boot_and_is_forgotten_with_the
         let token = plan(&core, HERE).await.unwrap();
         let of = registers(&core, &token, "kernel", "key", HERE).await.unwrap();
         let mut tx = core.store.write().await.unwrap();
-        tx.connect_agent("n1", &core.replica, &of, "address only")
+        tx.connect_agent(&"n1".into(), &core.replica, &of, "address only")
             .await
             .unwrap();
         tx.commit().await.unwrap();
         assert!(plan(&core, HERE).await.is_err());
-        let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+        let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
         assert_eq!(record.hold.replica, "", "the session is over");
-        let rows = core.store.attempts("n1", record.node.since).await.unwrap();
+        let rows = core.store.attempts(&"n1".into(), record.node.since).await.unwrap();
         let known = LastBoot::Unread.facts(&core.store, &record, &rows).await.unwrap();
         assert_eq!((known.contests, known.contested.is_some()), (number, true));
     }
     let mut tx = core.store.write().await.unwrap();
-    let mut record = tx.node("n1").await.unwrap();
+    let mut record = tx.node(&"n1".into()).await.unwrap();
     record.node.since = clock::now();
     tx.save_node(&mut record, clock::now()).await.unwrap();
     tx.commit().await.unwrap();
     testing::switched_on(&core, "n1").await;
-    let rows = core.store.attempts("n1", record.node.since).await.unwrap();
+    let rows = core.store.attempts(&"n1".into(), record.node.since).await.unwrap();
     assert_eq!(
         LastBoot::Unread
             .facts(&core.store, &record, &rows)
@@ -254,8 +254,8 @@ async fn a_contest_ends_the_session_counts_once_a_boot_and_is_forgotten_with_the
 async fn the_usual_time_is_that_of_the_last_boot_that_was_not_contested() {
     let core = bench(State::Imaging).await;
     let usual = async || {
-        let record = core.store.node(&Scope::Site, "n1").await.unwrap();
-        let rows = core.store.attempts("n1", record.node.since).await.unwrap();
+        let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
+        let rows = core.store.attempts(&"n1".into(), record.node.since).await.unwrap();
         LastBoot::Unread
             .facts(&core.store, &record, &rows)
             .await
@@ -281,13 +281,13 @@ async fn the_usual_time_is_that_of_the_last_boot_that_was_not_contested() {
 async fn an_agent_that_is_refused_again_and_again_makes_one_event_an_hour() {
     let refusals = Refusals::default();
     let begin = Timestamp(1_000_000_000);
-    assert!(refusals.may_report("n1", begin) && refusals.may_report("n2", begin));
+    assert!(refusals.may_report(&"n1".into(), begin) && refusals.may_report(&"n2".into(), begin));
     for s in 0..REFUSAL_EVENT_S {
-        assert!(!refusals.may_report("n1", begin.plus(seconds(s))));
+        assert!(!refusals.may_report(&"n1".into(), begin.plus(seconds(s))));
     }
-    assert!(refusals.may_report("n1", begin.plus(seconds(REFUSAL_EVENT_S))));
+    assert!(refusals.may_report(&"n1".into(), begin.plus(seconds(REFUSAL_EVENT_S))));
     for n in 0..2 * REFUSALS_KEPT {
-        refusals.may_report(&n.to_string(), begin);
+        refusals.may_report(&NodeId::stored(n.to_string().as_str()), begin);
     }
     assert!(refusals.0.lock().unwrap().len() <= REFUSALS_KEPT);
 }

@@ -1,4 +1,4 @@
-use rackwright_lifecycle::State;
+use rackwright_lifecycle::{NodeId, State};
 
 use super::*;
 use crate::attestation::{self, BmcRequirement, Policy, TpmEvidence, TpmRequirement};
@@ -23,17 +23,17 @@ async fn secret_and_address_differ_by_node_generation_and_boot_and_from_each_oth
     let mut seen = std::collections::BTreeSet::new();
     for (node, of) in &sessions {
         for purpose in [SECRETS, ADDRESSES] {
-            let derived = *derived(&core, purpose, node, of).expose_secret();
+            let derived = *derived(&core, purpose, &NodeId::stored(*node), of).expose_secret();
             assert!(seen.insert(derived), "{node} {of:?} {purpose}");
         }
     }
     let (node, of) = &sessions[0];
     assert!(
-        seen.contains(derived(&core, SECRETS, node, of).expose_secret()),
+        seen.contains(derived(&core, SECRETS, &NodeId::stored(*node), of).expose_secret()),
         "always the same one"
     );
-    assert_eq!(seal(&core, node, of).len(), 40);
-    assert_eq!(url(&core, node, of), None, "no boot services");
+    assert_eq!(seal(&core, &NodeId::stored(*node), of).len(), 40);
+    assert_eq!(url(&core, &NodeId::stored(*node), of), None, "no boot services");
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn an_answer_counts_for_its_boot_and_its_key_where_the_bmc_has_the_medium(
             fault: String::new(),
         }
     };
-    let secret = *derived(&core, SECRETS, "n1", &of).expose_secret();
+    let secret = *derived(&core, SECRETS, &"n1".into(), &of).expose_secret();
     let judged = |boot: &AgentBootRow, answer: Option<&Answer>| judge(&core, &record, boot, &of, answer);
     let good = answer("key", &secret);
     assert_eq!(judged(&boot, Some(&good)), Ok(true));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rackwright_api::v1;
+use rackwright_lifecycle::NodeId;
 use rackwright_lifecycle::State as NodeState;
 use rackwright_lifecycle::cluster::{State, Wait};
 use rackwright_store::{NodeRecord, Scope};
@@ -44,7 +45,7 @@ fn reimage(image: &str, rollout: v1::Rollout) -> v1::ReimageClusterRequest {
 }
 
 async fn node(core: &Core, id: &str) -> NodeRecord {
-    core.store.node(&Scope::Site, id).await.unwrap()
+    core.store.node(&Scope::Site, &NodeId::stored(id)).await.unwrap()
 }
 
 /// Nodes with this image in their claim.
@@ -64,7 +65,7 @@ async fn wanting(core: &Core, digest: &str) -> BTreeSet<String> {
     nodes
         .iter()
         .filter(|record| of(record))
-        .map(|record| record.id.clone())
+        .map(|record| record.id.to_string())
         .collect()
 }
 
@@ -79,7 +80,11 @@ async fn under_way(core: &Core) -> BTreeSet<String> {
         let claim = record.node.claim.as_ref().unwrap();
         claim.handed_over != Some(claim.deployment)
     };
-    nodes.iter().filter(is_one).map(|record| record.id.clone()).collect()
+    nodes
+        .iter()
+        .filter(is_one)
+        .map(|record| record.id.to_string())
+        .collect()
 }
 
 async fn fail(core: &Core, id: &str) {
@@ -141,10 +146,14 @@ async fn nodes_that_leave_are_the_clusters_until_they_are_erased() {
         .await
         .unwrap();
     let leave = cluster(&core, "alpha").await.cluster.wanted.leave;
+    let leave: BTreeSet<String> = leave.iter().map(ToString::to_string).collect();
     assert_eq!((leave.len(), leave.contains(&named)), (2, true));
     assert_eq!(step(&core, "alpha").await, State::Resizing);
     for gone in &leave {
-        assert!(node(&core, gone).await.node.claim.unwrap().release_requested, "{gone}");
+        assert!(
+            node(&core, gone.as_str()).await.node.claim.unwrap().release_requested,
+            "{gone}"
+        );
     }
     for stays in before.difference(&leave) {
         assert!(
@@ -165,7 +174,7 @@ async fn nodes_that_leave_are_the_clusters_until_they_are_erased() {
         "{none:?}"
     );
     for gone in &leave {
-        put(&core, gone, |record| {
+        put(&core, gone.as_str(), |record| {
             record.node.state = NodeState::Available;
             record.node.claim = None;
         })

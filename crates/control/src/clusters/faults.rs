@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_lifecycle::cluster::Impaired;
-use rackwright_lifecycle::{ClusterId, EventKind, Timestamp};
+use rackwright_lifecycle::{ClusterId, EventKind, NodeId, Timestamp};
 use rackwright_planner::watch::{Fault, Faults, Kind, broken, impaired};
 use rackwright_store::{ComparisonRow, EventRow, ImpairedNodeRow, WriteTx};
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub struct Watch {
     /// Cables between switches that plans must not use.
     pub broken: BTreeSet<String>,
     /// Nodes of clusters without their full connection, by node.
-    pub impaired: BTreeMap<String, ImpairedNodeRow>,
+    pub impaired: BTreeMap<NodeId, ImpairedNodeRow>,
 }
 
 /// An open fault.
@@ -51,7 +51,7 @@ pub struct FabricComparison {
     /// Faults by id.
     pub faults: Faults,
     /// The cluster of each node with a running system.
-    pub clusters: BTreeMap<String, ClusterId>,
+    pub clusters: BTreeMap<NodeId, ClusterId>,
     /// By cable, the clusters that depend on it.
     pub counting: BTreeMap<String, BTreeSet<ClusterId>>,
     /// The time that the result describes.
@@ -175,7 +175,9 @@ impl Watch {
         Open {
             fault: fault.clone(),
             since: self.open.get(id).map_or(now, |known| known.since),
-            clusters: nodes.filter_map(|node| found.clusters.get(node).cloned()).collect(),
+            clusters: nodes
+                .filter_map(|node| found.clusters.get(node.as_str()).cloned())
+                .collect(),
             counting: counting.flatten().cloned().collect(),
         }
     }
@@ -191,9 +193,10 @@ impl Watch {
     /// Returns true if another node is impaired, or a known impairment was seen again later.
     fn impair(&mut self, found: &FabricComparison, now: Timestamp) -> bool {
         let nodes = impaired(&found.faults).into_iter();
-        let ours = nodes.filter(|(node, _)| found.clusters.contains_key(node));
-        let next: BTreeMap<String, ImpairedNodeRow> = ours
+        let ours = nodes.filter(|(node, _)| found.clusters.contains_key(node.as_str()));
+        let next: BTreeMap<NodeId, ImpairedNodeRow> = ours
             .map(|(node, why)| {
+                let node = NodeId::stored(node);
                 let since = self.impaired.get(&node).map_or(now, |known| known.since);
                 let seen = found.seen.max(since);
                 (node.clone(), ImpairedNodeRow { node, since, seen, why })
@@ -323,7 +326,7 @@ mod tests {
                 .iter()
                 .map(|(id, fault)| ((*id).to_owned(), fault.clone()))
                 .collect(),
-            clusters: [("n1".to_owned(), "alpha".into())].into(),
+            clusters: [("n1".into(), "alpha".into())].into(),
             counting: [("up1".to_owned(), ["beta".into()].into())].into(),
             seen: Timestamp(seen),
             ..FabricComparison::default()

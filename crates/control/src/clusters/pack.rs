@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_api::v1;
 use rackwright_infiniband::{Guid, Membership, PKey};
+use rackwright_lifecycle::NodeId;
 use rackwright_planner::handover::{
     Cluster, Format, Member, PackFile, PartitionPort, PartitionSheet, Processors, ReportRow, Verdict, pack,
 };
 use rackwright_planner::planner::Planner;
-use rackwright_site::model::{NodeId, Site, SkuId};
+use rackwright_site::model::{NodeId as SiteNode, Site, SkuId};
 use rackwright_store::{ClusterRecord, NodeRecord};
 
 use super::cluster_partitions::ClusterPartitions;
@@ -26,9 +27,9 @@ fn formats(has_partition: bool) -> Vec<Format> {
 }
 
 /// The results of a node's own last checks, as rows of the pack's report.
-fn rows(node: &str, report: &v1::Report) -> Vec<ReportRow> {
+fn rows(node: &NodeId, report: &v1::Report) -> Vec<ReportRow> {
     let row = |check: &v1::Check| ReportRow {
-        subject: node.to_owned(),
+        subject: node.to_string(),
         check: check.id.clone(),
         verdict: match check.verdict() {
             v1::Verdict::Pass => Verdict::Passed,
@@ -56,7 +57,7 @@ fn processors(inventory: &v1::Inventory) -> Option<Processors> {
 }
 
 /// The partition and the place of its key in the tables of the ports: for a cluster, the first place.
-fn sheet(site: &Site, record: &ClusterRecord, name: String, nodes: &[NodeId]) -> Option<PartitionSheet> {
+fn sheet(site: &Site, record: &ClusterRecord, name: String, nodes: &[SiteNode]) -> Option<PartitionSheet> {
     let key = PKey::new(record.partition?)?;
     let mut ports = Vec::new();
     for node in nodes {
@@ -90,11 +91,13 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
     let newest = core.store.newest_reports(&record.id).await?;
     for node in nodes {
         let body = newest.get(&node.id);
-        let report: Option<v1::Report> = body.map(|body| stored::message("report", &node.id, body)).transpose()?;
+        let report: Option<v1::Report> = body
+            .map(|body| stored::message("report", node.id.as_str(), body))
+            .transpose()?;
         reports.extend(report.iter().flat_map(|report| rows(&node.id, report)));
         if counted.is_empty()
             && let Some(bytes) = core.store.inventory(&node.id).await?
-            && let Some(found) = processors(&stored::message("inventory", &node.id, &bytes)?)
+            && let Some(found) = processors(&stored::message("inventory", node.id.as_str(), &bytes)?)
         {
             // A cluster has nodes of one SKU.
             counted.insert(record.spec.sku.clone(), found);
@@ -110,7 +113,7 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
     };
     let members: Vec<(String, String)> = nodes
         .iter()
-        .map(|node| (node.id.clone(), node.address.clone()))
+        .map(|node| (node.id.to_string(), node.address.clone()))
         .collect();
     let picture = core.sites.picture(&core.store).await?;
     let record = record.clone();
@@ -126,7 +129,7 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
                 spare: spares.contains(name),
             })
             .collect();
-        let ids: Vec<NodeId> = members.iter().map(|member| member.node).collect();
+        let ids: Vec<SiteNode> = members.iter().map(|member| member.node).collect();
         let sku = |name: &String| site.skus.iter().position(|sku| *sku.name == **name).map(SkuId::of);
         let partition = sheet(site, &record, partition_name, &ids);
         let formats = formats(partition.is_some());

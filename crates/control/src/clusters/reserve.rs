@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rackwright_api::v1;
 use rackwright_infiniband::Guid;
 use rackwright_lifecycle::cluster::{Obstacle, Swap, has_failed};
-use rackwright_lifecycle::{ClusterId, CustomerId, EventKind, Seat, Timestamp};
+use rackwright_lifecycle::{ClusterId, CustomerId, EventKind, NodeId, Seat, Timestamp};
 use rackwright_placement::{Bandwidth, CustomerId as PlacedCustomer, Request, SkuId as PlacedSku};
 use rackwright_planner::planner::{NamedPlacement, Planner, Refused};
 use rackwright_site::model::{Site, SkuId};
@@ -189,7 +189,7 @@ pub fn deployment(core: &Core, cluster: &ClusterRecord) -> Result<v1::Deployment
 pub(super) async fn seat(
     core: &Core,
     tx: &mut WriteTx,
-    node: &str,
+    node: &NodeId,
     cluster: &ClusterRecord,
     now: Timestamp,
 ) -> Result<bool, ReserveError> {
@@ -288,7 +288,7 @@ async fn reserve(
         .chain(&planned.placement.spares)
         .collect();
     for node in names {
-        if !seat(core, tx, node, &record, now).await? {
+        if !seat(core, tx, &NodeId::stored(node.as_str()), &record, now).await? {
             return Ok(None);
         }
     }
@@ -340,25 +340,25 @@ pub fn contended() -> ReserveError {
 pub async fn replace(
     core: &Core,
     mut record: ClusterRecord,
-    node: &str,
+    node: &NodeId,
     reason: &str,
-    out: &BTreeSet<String>,
+    out: &BTreeSet<NodeId>,
 ) -> Result<(), ReserveError> {
-    let is_spare = hall::placement_of(&record)?.spares.iter().any(|spare| spare == node);
+    let is_spare = hall::placement_of(&record)?.spares.iter().any(|spare| *node == **spare);
     let picture = core.sites.picture(&core.store).await?;
     let (number, bad) = (hall::number(&record.uid), node.to_owned());
     // A spare that leaves replaces no node.
-    let unusable: BTreeSet<String> = record.cluster.wanted.leave.union(out).cloned().collect();
+    let unusable: BTreeSet<NodeId> = record.cluster.wanted.leave.union(out).cloned().collect();
     let found = picture.clone().plan(move |site: &Site, planner: &mut Planner<'_>| {
         let bad = site
-            .node_named(&bad)
+            .node_named(bad.as_str())
             .ok_or_else(|| (Obstacle::Site, format!("the site has no node {bad} any more")))?;
-        let avoid = unusable.iter().filter_map(|name| site.node_named(name));
+        let avoid = unusable.iter().filter_map(|name| site.node_named(name.as_str()));
         let avoid: Vec<_> = avoid.filter(|other| *other != bad).collect();
         let swap = planner
             .replace(number, bad, &avoid)
             .map_err(|refused| (obstacle(&refused), refused.to_string()))?;
-        let by = site.node(swap.by).name.to_string();
+        let by = NodeId::stored(&*site.node(swap.by).name);
         Ok::<_, (Obstacle, String)>((planner.named(&swap.placement), by, swap.was_spare))
     });
     let now = clock::now();
@@ -398,7 +398,7 @@ pub async fn replace(
 }
 
 /// A lost node, and whether it is a spare, as words.
-fn place_of(node: &str, is_spare: bool) -> String {
+fn place_of(node: &NodeId, is_spare: bool) -> String {
     let spare = if is_spare { "the spare " } else { "" };
     format!("{spare}{node}")
 }
@@ -414,9 +414,9 @@ fn obstacle(refused: &Refused) -> Obstacle {
 /// The exchange of one node for another.
 struct Exchange<'a> {
     placement: NamedPlacement,
-    by: String,
+    by: NodeId,
     was_spare: bool,
-    node: &'a str,
+    node: &'a NodeId,
     is_spare: bool,
     reason: &'a str,
 }
@@ -445,7 +445,7 @@ async fn exchange(
     if row.version != picture.hall_version {
         return Err(again().into());
     }
-    for name in BTreeSet::from([*node, by.as_str()]) {
+    for name in BTreeSet::from([*node, by]) {
         if name == *node {
             let why = format!("replaced in cluster {}: {reason}", record.id);
             let failed = evict(&mut tx, node, &why, now).await?;
@@ -480,7 +480,7 @@ async fn exchange(
             .await?;
     }
     core.commit(tx).await?;
-    for due in [*node, by.as_str()] {
+    for due in [*node, by] {
         core.notify_due(due);
     }
     core.clusters.partitions.notify_one();
@@ -488,7 +488,7 @@ async fn exchange(
 }
 
 /// The message that a spare is in use now, and that no other spare has taken its place.
-fn fewer_spares(record: &ClusterRecord, left: usize, by: &str) -> String {
+fn fewer_spares(record: &ClusterRecord, left: usize, by: &NodeId) -> String {
     let (id, wanted) = (&record.id, record.spec.spares);
     let have = counted(left, "spare");
     format!(
@@ -499,7 +499,7 @@ fn fewer_spares(record: &ClusterRecord, left: usize, by: &str) -> String {
 
 /// Takes a node out of its cluster and out of service: it is erased before its next claim. Returns the build of the cluster
 /// with which it failed, if it failed.
-async fn evict(tx: &mut WriteTx, node: &str, why: &str, now: Timestamp) -> Result<Option<u32>, StoreError> {
+async fn evict(tx: &mut WriteTx, node: &NodeId, why: &str, now: Timestamp) -> Result<Option<u32>, StoreError> {
     let mut record = match tx.node(node).await {
         Err(StoreError::NotFound { .. }) => return Ok(None),
         other => other?,

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use rackwright_lifecycle::{EventKind, Timestamp};
+use rackwright_lifecycle::{EventKind, NodeId, Timestamp};
 use rackwright_placement::ClusterId;
 use rackwright_planner::planner::{NamedPlacement, Planner};
-use rackwright_site::model::{NodeId, Site};
+use rackwright_site::model::{NodeId as SiteNode, Site};
 use rackwright_store::{ClusterRecord, StoreError, WriteTx};
 
 use super::reserve::{self, ReserveError, event, field};
@@ -20,7 +20,7 @@ pub struct SizeRequest {
     /// Spares. `None`: the present number, less those in `leave`.
     pub spares: Option<u32>,
     /// Nodes that leave. More leave if the size requires it.
-    pub leave: BTreeSet<String>,
+    pub leave: BTreeSet<NodeId>,
 }
 
 /// The changes for a wish.
@@ -29,9 +29,9 @@ pub struct ResizePlan {
     /// The placement with the joining nodes. It has the leaving nodes until they are erased.
     pub placement: NamedPlacement,
     /// Nodes and spares that join.
-    pub join: BTreeSet<String>,
+    pub join: BTreeSet<NodeId>,
     /// Nodes and spares that leave.
-    pub leave: BTreeSet<String>,
+    pub leave: BTreeSet<NodeId>,
     /// Nodes in use after all changes.
     pub nodes: u32,
     /// Spares after all changes.
@@ -66,15 +66,17 @@ fn planned(
     site: &Site,
     planner: &mut Planner<'_>,
     cluster: ClusterId,
-    going: &BTreeSet<String>,
+    going: &BTreeSet<NodeId>,
     size_request: &SizeRequest,
 ) -> Result<ResizePlan, ReserveError> {
     let Some(before) = planner.placement(cluster).cloned() else {
         return Err(ReserveError::Refused("the cluster has no reservation".into()));
     };
     let named = planner.named(&before);
-    let stays =
-        |names: &[String]| -> Vec<String> { names.iter().filter(|name| !going.contains(*name)).cloned().collect() };
+    let stays = |names: &[String]| -> Vec<NodeId> {
+        let names = names.iter().map(|name| NodeId::stored(name.as_str()));
+        names.filter(|name| !going.contains(name)).collect()
+    };
     let (in_use, spares) = (stays(&named.nodes), stays(&named.spares));
     if let Some(other) = size_request
         .leave
@@ -86,8 +88,8 @@ fn planned(
             format!("{other} is not a node of the cluster, or it leaves already"),
         ));
     }
-    let is_leaving = |name: &&String| size_request.leave.contains(*name);
-    let left = |names: &[String]| count(names.iter().filter(|name| !is_leaving(name)).count());
+    let is_leaving = |name: &&NodeId| size_request.leave.contains(*name);
+    let left = |names: &[NodeId]| count(names.iter().filter(|name| !is_leaving(name)).count());
     let (nodes_now, spares_now) = (left(&in_use), left(&spares));
     let (nodes, spares_wanted) = (
         size_request.nodes.unwrap_or(nodes_now),
@@ -103,8 +105,8 @@ fn planned(
     // The nodes that the placement would miss least, then the last spares.
     let surplus = nodes_now.saturating_sub(nodes) as usize;
     let all = planner.release_candidates(cluster, usize::MAX).into_iter();
-    let names = all.map(|node| site.node(node).name.to_string());
-    let chosen: Vec<String> = names
+    let names = all.map(|node| NodeId::stored(&*site.node(node).name));
+    let chosen: Vec<NodeId> = names
         .filter(|name| !going.contains(name) && !size_request.leave.contains(name))
         .take(surplus)
         .collect();
@@ -115,7 +117,8 @@ fn planned(
 
     let refused = |refused: rackwright_planner::planner::Refused| ReserveError::Refused(refused.to_string());
     let mut join = BTreeSet::new();
-    let mut note = |joined: Vec<NodeId>| join.extend(joined.iter().map(|node| site.node(*node).name.to_string()));
+    let mut note =
+        |joined: Vec<SiteNode>| join.extend(joined.iter().map(|node| NodeId::stored(&*site.node(*node).name)));
     let more = nodes.saturating_sub(nodes_now);
     if more > 0 {
         note(planner.grow(cluster, more).map_err(refused)?.joined);
@@ -128,10 +131,10 @@ fn planned(
     let named = planner.named(&placement);
     let watts = reserve::watts(site, &named);
     // Checked now, not after the erase: the rest must be able to stand without them.
-    let ids: Vec<NodeId> = leave
+    let ids: Vec<SiteNode> = leave
         .iter()
         .chain(going)
-        .filter_map(|name| site.node_named(name))
+        .filter_map(|name| site.node_named(name.as_str()))
         .collect();
     if !ids.is_empty() {
         planner.shrink(cluster, &ids).map_err(refused)?;
@@ -209,14 +212,14 @@ async fn reserve(
 pub async fn isolate_nodes(
     core: &Core,
     mut record: ClusterRecord,
-    nodes: &[String],
+    nodes: &[NodeId],
     now: Timestamp,
 ) -> Result<(), ReserveError> {
     let site = core.sites.current(&core.store).await?;
     let (_, site) = site.ok_or(hall::HallError::NoSite)?;
     let mut placement = hall::placement_of(&record)?;
     for names in [&mut placement.nodes, &mut placement.spares] {
-        names.retain(|name| !nodes.contains(name));
+        names.retain(|name| !nodes.iter().any(|node| *node == **name));
     }
     let mut tx = core.store.write().await?;
     tx.hall().await?;
@@ -235,13 +238,13 @@ pub async fn isolate_nodes(
 pub async fn remove_nodes(
     core: &Core,
     mut record: ClusterRecord,
-    nodes: &[String],
+    nodes: &[NodeId],
     now: Timestamp,
 ) -> Result<(), ReserveError> {
     let picture = core.sites.picture(&core.store).await?;
     let (number, left) = (hall::number(&record.uid), nodes.to_vec());
     let shrunk = picture.clone().plan(move |site: &Site, planner: &mut Planner<'_>| {
-        let ids: Vec<NodeId> = left.iter().filter_map(|name| site.node_named(name)).collect();
+        let ids: Vec<SiteNode> = left.iter().filter_map(|name| site.node_named(name.as_str())).collect();
         let changed = planner.shrink(number, &ids).map_err(|refused| refused.to_string())?;
         Ok::<_, String>(planner.named(&changed.placement))
     });
@@ -263,7 +266,8 @@ pub async fn remove_nodes(
     record.reserved_watts = reserve::watts(&picture.site, &placement);
     tx.save_cluster(&mut record, now).await?;
     tx.save_hall(&mut row).await?;
-    let message = format!("{} are erased and no longer belong to {}", nodes.join(", "), record.id);
+    let names: Vec<&str> = nodes.iter().map(NodeId::as_str).collect();
+    let message = format!("{} are erased and no longer belong to {}", names.join(", "), record.id);
     tx.add_event(&event(&record.id, EventKind::ClusterShrunk, message, now))
         .await?;
     core.commit(tx).await?;

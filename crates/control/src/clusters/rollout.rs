@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rackwright_lifecycle::cluster::{Member, Rollout};
-use rackwright_lifecycle::{EventKind, OperationKind, Timestamp};
+use rackwright_lifecycle::{EventKind, NodeId, OperationKind, Timestamp};
 use rackwright_store::{ClusterRecord, ClusterSpec, FormerSpec, StoreError, WriteTx};
 use tonic::Code;
 
@@ -71,11 +71,11 @@ pub fn swap_builds(record: &mut ClusterRecord, rollout: Rollout) -> bool {
 pub async fn rewrite(
     core: &Core,
     mut record: ClusterRecord,
-    nodes: &[String],
+    nodes: &[NodeId],
     now: Timestamp,
 ) -> Result<(), ReserveError> {
     let wanted = reserve::deployment(core, &record)?;
-    let names: BTreeSet<&String> = nodes.iter().collect();
+    let names: BTreeSet<&NodeId> = nodes.iter().collect();
     let mut tx = core.store.write().await?;
     let mut written_to = BTreeSet::new();
     for name in &names {
@@ -90,19 +90,20 @@ pub async fn rewrite(
         };
         tx.save_node(&mut node, now).await?;
         tx.put_deployment_keys(name, generation, number, &keys).await?;
-        written_to.insert(name.as_str());
+        written_to.insert(*name);
     }
     if written_to.is_empty() {
         // The nodes have changed since they were read.
-        let (kind, id) = ("node", nodes.join(", "));
+        let names: Vec<&str> = nodes.iter().map(NodeId::as_str).collect();
+        let (kind, id) = ("node", names.join(", "));
         return Err(StoreError::Conflict { kind, id }.into());
     }
     // Each written node has used its one try. A conflict with another change of the cluster undoes all of this.
     if let Some(rollout) = &mut record.cluster.rollout {
-        rollout.again.retain(|name| !written_to.contains(name.as_str()));
+        rollout.again.retain(|name| !written_to.contains(name));
     }
     tx.save_cluster(&mut record, now).await?;
-    let listed: Vec<&str> = written_to.iter().copied().collect();
+    let listed: Vec<&str> = written_to.iter().map(|id| id.as_str()).collect();
     let message = format!("{} gets another image on {}", record.id, listed.join(", "));
     tx.add_event(&event(&record.id, EventKind::ClusterReimaging, message, now))
         .await?;

@@ -8,7 +8,7 @@ use rackwright_infiniband::Guid;
 use rackwright_lifecycle::cluster::{
     Decision, Edge, Effect, Facts, Member, Partition, Standing, State, Wait, decide, member,
 };
-use rackwright_lifecycle::{ClusterId, EventKind, OperationKind, Timestamp, minutes, seconds};
+use rackwright_lifecycle::{ClusterId, EventKind, NodeId, OperationKind, Timestamp, minutes, seconds};
 use rackwright_store::{ClusterHistoryRow, ClusterRecord, ImpairedNodeRow, NodeRecord, Scope, StoreError, WriteTx};
 use tokio::task::JoinSet;
 use tonic::Code;
@@ -127,7 +127,7 @@ pub(super) async fn until_rest(core: &Arc<Core>, id: &ClusterId) -> Result<(), R
 pub fn members(cluster: &ClusterId, nodes: &[NodeRecord], units: &Units) -> Vec<Member> {
     let of = |record: &NodeRecord| {
         // Nodes that the site does not contain form one more unit.
-        let unit = units.get(&record.id).copied().unwrap_or(u32::MAX);
+        let unit = units.get(record.id.as_str()).copied().unwrap_or(u32::MAX);
         member(cluster, &record.id, &record.node, unit, &record.wait, &record.reason)
     };
     nodes.iter().map(of).collect()
@@ -167,7 +167,7 @@ async fn partition(
         && let Some((_, site)) = core.sites.current(&core.store).await?
     {
         let in_use = members.iter().filter(|member| member.standing == Standing::HandedOver);
-        let ids = in_use.filter_map(|member| site.node_named(&member.node));
+        let ids = in_use.filter_map(|member| site.node_named(member.node.as_str()));
         let guids = ids.flat_map(|id| site.node(id).port_guids.iter().flatten());
         excused.extend(guids.filter_map(|guid| Guid::new(*guid)));
     }
@@ -414,7 +414,7 @@ async fn for_each_node(
     now: Timestamp,
     change: impl Fn(&mut NodeRecord) -> bool,
 ) -> Result<(), ReserveError> {
-    let names: BTreeSet<&str> = nodes.iter().map(|node| node.id.as_str()).collect();
+    let names: BTreeSet<&NodeId> = nodes.iter().map(|node| &node.id).collect();
     let mut tx = core.store.write().await?;
     let mut changed = Vec::new();
     for name in names {

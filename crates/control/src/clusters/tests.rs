@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_lifecycle::cluster::{Obstacle, State, Wait as ClusterWait};
-use rackwright_lifecycle::{ClusterId, OperationId, State as NodeState, Timestamp, Wait};
+use rackwright_lifecycle::{ClusterId, NodeId, OperationId, State as NodeState, Timestamp, Wait};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::Redundancy;
 use rackwright_store::{ClusterRecord, FirmwareUpdateRow, ImageVersionBody, ImageVersionRow, NodeRecord, Scope};
@@ -81,13 +81,13 @@ pub(crate) async fn names(core: &Core, id: &str) -> BTreeSet<String> {
         .nodes_of_cluster(&Scope::Site, &ClusterId::stored(id))
         .await
         .unwrap();
-    nodes.into_iter().map(|node| node.id).collect()
+    nodes.into_iter().map(|node| node.id.to_string()).collect()
 }
 
 /// Puts a node into a state that its own life would lead to.
 pub(crate) async fn put(core: &Core, node: &str, change: impl FnOnce(&mut NodeRecord)) {
     let mut tx = core.store.write().await.unwrap();
-    let mut record = tx.node(node).await.unwrap();
+    let mut record = tx.node(&NodeId::stored(node)).await.unwrap();
     change(&mut record);
     tx.save_node(&mut record, clock::now()).await.unwrap();
     tx.commit().await.unwrap();
@@ -181,7 +181,14 @@ async fn a_cluster_is_reserved_whole_and_handed_over_whole() {
     let record = cluster(&core, "alpha").await;
     assert_eq!((record.partition, record.reserved_watts), (Some(1), 4.0 * 10_200.0));
     for node in &nodes {
-        let claim = core.store.node(&Scope::Site, node).await.unwrap().node.claim.unwrap();
+        let claim = core
+            .store
+            .node(&Scope::Site, &NodeId::stored(node.as_str()))
+            .await
+            .unwrap()
+            .node
+            .claim
+            .unwrap();
         assert_eq!(
             (claim.image_digest.as_str(), claim.hostname.as_str()),
             (DIGEST, node.as_str())
@@ -205,7 +212,14 @@ async fn a_cluster_is_reserved_whole_and_handed_over_whole() {
     prove(&core).await;
     assert_eq!(step(&core, "alpha").await, State::Validating);
     for node in &nodes {
-        let claim = core.store.node(&Scope::Site, node).await.unwrap().node.claim.unwrap();
+        let claim = core
+            .store
+            .node(&Scope::Site, &NodeId::stored(node.as_str()))
+            .await
+            .unwrap()
+            .node
+            .claim
+            .unwrap();
         assert!(claim.cluster.unwrap().let_go.is_some(), "{node} is not let go");
         assert_eq!(ended(&core, &operation).await, None);
         hand_over(&core, node).await;
@@ -269,7 +283,11 @@ async fn a_failed_node_is_replaced_put_out_of_service_and_out_of_the_partition()
         "the others stay"
     );
     assert!(!after.contains(&bad));
-    let record = core.store.node(&Scope::Site, &bad).await.unwrap();
+    let record = core
+        .store
+        .node(&Scope::Site, &NodeId::stored(bad.as_str()))
+        .await
+        .unwrap();
     assert!(
         record
             .node
@@ -336,7 +354,7 @@ async fn only_checked_nodes_are_let_go_while_a_lost_one_has_no_replacement() {
     check(&core, &new).await;
     assert_eq!(step(&core, "alpha").await, State::Degraded);
     let let_go = async |node: &str| {
-        let record = core.store.node(&Scope::Site, node).await.unwrap();
+        let record = core.store.node(&Scope::Site, &NodeId::stored(node)).await.unwrap();
         record.node.claim.unwrap().cluster.unwrap().let_go
     };
     assert!(let_go(&new).await.is_some(), "{new} was checked");
@@ -349,7 +367,7 @@ async fn a_step_that_meets_a_conflict_every_time_gives_up() {
     build(&core, "alpha", "bolt", 4).await;
     // An operator takes every free node: each is free in a plan, and refuses its seat.
     for node in core.store.free_nodes().await.unwrap() {
-        put(&core, &node, |record| {
+        put(&core, node.as_str(), |record| {
             record.node.wanted.hold = Some("an inspection".into())
         })
         .await;
@@ -384,7 +402,10 @@ async fn an_obstacle_is_reported_once_whatever_its_words_and_again_for_another_n
         let mut tx = core.store.write().await.unwrap();
         let mut record = tx.cluster(&"alpha".into()).await.unwrap();
         let swap = record.swap.as_mut().unwrap();
-        assert_eq!((&swap.lost, swap.obstacle), (&second, Obstacle::Placement));
+        assert_eq!(
+            (swap.lost.as_str(), swap.obstacle),
+            (second.as_str(), Obstacle::Placement)
+        );
         (swap.at, swap.refused) = (Timestamp(1), words.to_owned());
         tx.save_cluster(&mut record, clock::now()).await.unwrap();
         tx.commit().await.unwrap();
@@ -455,7 +476,7 @@ async fn a_node_with_a_begun_firmware_update_goes_to_no_customer_until_the_updat
         image: "images/noble".into(),
         ..v1::Deployment::default()
     };
-    let refused = deploy_with(&core, "2", &update.node, deployment.clone())
+    let refused = deploy_with(&core, "2", update.node.as_str(), deployment.clone())
         .await
         .unwrap_err();
     assert!(refused.to_string().contains("a firmware update has begun"), "{refused}");
@@ -468,7 +489,7 @@ async fn a_node_with_a_begun_firmware_update_goes_to_no_customer_until_the_updat
     drop(tx);
 
     core.store.end_firmware_update(&update.node).await.unwrap();
-    deploy_with(&core, "3", &update.node, deployment).await.unwrap();
+    deploy_with(&core, "3", update.node.as_str(), deployment).await.unwrap();
 }
 
 #[tokio::test]
@@ -508,7 +529,7 @@ async fn a_released_cluster_gives_back_nodes_and_key_and_only_when_both_are_prov
     for node in &nodes {
         assert!(
             core.store
-                .node(&Scope::Site, node)
+                .node(&Scope::Site, &NodeId::stored(node.as_str()))
                 .await
                 .unwrap()
                 .node

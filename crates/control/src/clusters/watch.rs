@@ -161,7 +161,10 @@ fn is_up(node: &ClusterNode) -> bool {
 fn find(look: &FabricReading, now: Timestamp) -> Result<FabricComparison, String> {
     let site = &*look.site;
     let seated: Vec<&ClusterNode> = look.seated.iter().filter(|node| is_up(node)).collect();
-    let up: BTreeSet<NodeId> = seated.iter().filter_map(|node| site.node_named(&node.node)).collect();
+    let up: BTreeSet<NodeId> = seated
+        .iter()
+        .filter_map(|node| site.node_named(node.node.as_str()))
+        .collect();
     let mut ports = look.absent.clone();
     let mut cables = BTreeMap::new();
     let mut seen = look.reading.1.unwrap_or(now);

@@ -11,8 +11,8 @@ use rackwright_infiniband::partition::HealthCheck;
 use rackwright_infiniband::{
     Device, Dump, Fabric as Discovered, FabricBuilder, Guid, Partitions, PortRef, Rate, Speed, Width,
 };
-use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::cluster::{LINK_GRACE_S, State, Wait};
+use rackwright_lifecycle::{NodeId, Timestamp};
 use rackwright_planner::cabling;
 use rackwright_site::model::{Cable, Port, Site};
 use rackwright_store::Scope;
@@ -236,7 +236,7 @@ async fn a_port_that_a_reading_misses_degrades_its_cluster_and_delays_nobody_els
     let seat = stage
         .core
         .store
-        .node(&Scope::Site, new)
+        .node(&Scope::Site, &NodeId::stored(new.as_str()))
         .await
         .unwrap()
         .node
@@ -281,7 +281,12 @@ async fn a_checked_node_whose_port_stays_absent_is_replaced_before_the_hand_over
     let now = names(&stage.core, "alpha").await;
     assert!(!now.contains(bad), "{now:?}");
     assert_eq!(now.len(), 4);
-    let record = stage.core.store.node(&Scope::Site, bad).await.unwrap();
+    let record = stage
+        .core
+        .store
+        .node(&Scope::Site, &NodeId::stored(bad.as_str()))
+        .await
+        .unwrap();
     let why = record.node.wanted.condemn.unwrap();
     assert!(why.contains("its link to the fabric"), "{why}");
 }

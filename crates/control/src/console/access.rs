@@ -1,7 +1,7 @@
 //! Access to consoles: who may attach to which node.
 
 use rackwright_api::v1::Role;
-use rackwright_lifecycle::State;
+use rackwright_lifecycle::{NodeId, State};
 use rackwright_serial::record::{Head, Holder};
 use rackwright_store::{NodeRecord, Scope};
 
@@ -51,7 +51,7 @@ impl ConsoleAccess {
     ///
     /// # Errors
     /// The node does not exist for the caller, is not handed over or is in doubt, or the caller's role may not do this.
-    pub async fn new(core: &Core, caller: Caller, node: &str, types: bool) -> Result<Self, ApiError> {
+    pub async fn new(core: &Core, caller: Caller, node: &NodeId, types: bool) -> Result<Self, ApiError> {
         if caller.role == Role::Auditor {
             let message = format!("{:?} is an auditor; auditors have no access to consoles", caller.name);
             return Err(ApiError::Forbidden(message));

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
+use rackwright_lifecycle::NodeId;
 use rackwright_serial::record::{Holder, Recorder};
 use rackwright_serial::{Entry, Line};
 use rackwright_store::{NodeRecord, Scope, StoreError};
@@ -98,7 +99,7 @@ pub struct Typist {
 /// One node's line.
 pub struct Hub {
     /// The node's id.
-    pub node: String,
+    pub node: NodeId,
     output: broadcast::Sender<Arc<[u8]>>,
     input: mpsc::Sender<Vec<u8>>,
     typed: Mutex<mpsc::Receiver<Vec<u8>>>,
@@ -127,7 +128,7 @@ pub struct Attachment {
 impl Hub {
     /// A line that is not open yet.
     #[must_use]
-    pub fn new(node: &str) -> Arc<Self> {
+    pub fn new(node: &NodeId) -> Arc<Self> {
         let (input, typed) = mpsc::channel(INPUT_QUEUE);
         Arc::new(Self {
             node: node.to_owned(),

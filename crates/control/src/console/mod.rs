@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 use rackwright_serial::Entry;
 use rackwright_serial::record::{Holder, remove_held, remove_old};
 use rackwright_store::NodeRecord;
@@ -58,11 +58,11 @@ pub struct Consoles {
 
 #[derive(Default)]
 struct Inner {
-    hubs: HashMap<String, Arc<Hub>>,
+    hubs: HashMap<NodeId, Arc<Hub>>,
     /// Lines without a running task yet.
     new_hubs: Vec<Arc<Hub>>,
     /// Nodes as they were last seen, by id.
-    known: HashMap<String, SeenNode>,
+    known: HashMap<NodeId, SeenNode>,
     refused: Refusals,
 }
 
@@ -117,7 +117,7 @@ impl Consoles {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hub_of(&self, inner: &mut Inner, node: &str) -> Arc<Hub> {
+    fn hub_of(&self, inner: &mut Inner, node: &NodeId) -> Arc<Hub> {
         if let Some(hub) = inner.hubs.get(node) {
             return Arc::clone(hub);
         }
@@ -170,16 +170,20 @@ impl Consoles {
             let (folder, node) = (self.folder(&record.uid), record.id.clone());
             tokio::task::spawn_blocking(move || match remove_held(&folder, &claimant) {
                 Ok(0) => {}
-                Ok(count) => tracing::info!(node, count, "recordings of the node's former owner were removed"),
+                Ok(count) => tracing::info!(
+                    node = node.as_str(),
+                    count,
+                    "recordings of the node's former owner were removed"
+                ),
                 Err(error) => {
-                    tracing::error!(node, %error, "recordings of the node's former owner could not be removed")
+                    tracing::error!(node = node.as_str(), %error, "recordings of the node's former owner could not be removed")
                 }
             });
         }
     }
 
     /// Notes that a node is about to be switched on.
-    pub fn note_power_on(&self, node: &str, now: Timestamp) {
+    pub fn note_power_on(&self, node: &NodeId, now: Timestamp) {
         if let Some(hub) = self.inner().hubs.get(node) {
             hub.note_boot(now.0);
         }

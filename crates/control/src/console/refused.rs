@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use rackwright_lifecycle::NodeId;
 use rackwright_store::{NodeRecord, Spec};
 use tokio::time::Instant;
 
@@ -15,7 +16,7 @@ const REFUSALS_MAX: usize = 4096;
 
 /// Refusals by node id.
 #[derive(Default)]
-pub struct Refusals(HashMap<String, Refusal>);
+pub struct Refusals(HashMap<NodeId, Refusal>);
 
 struct Refusal {
     at: Instant,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_lifecycle::EventKind;
+use rackwright_lifecycle::{EventKind, NodeId};
 use rackwright_serial::{ConsoleChannels, ConsoleOutput, Entry};
 use rackwright_store::Scope;
 use tokio::sync::broadcast::error::RecvError;
@@ -27,7 +27,7 @@ const QUEUE: usize = 64;
 ///
 /// # Errors
 /// The member has no permission, or another client types.
-pub async fn enter(core: &Arc<Core>, caller: Caller, node: &str, entry: Entry) -> Result<ConsoleChannels, ApiError> {
+pub async fn enter(core: &Arc<Core>, caller: Caller, node: &NodeId, entry: Entry) -> Result<ConsoleChannels, ApiError> {
     call::note_target(&format!("nodes/{node}"));
     let grant = core.rights.open(&caller.name, caller.epoch, None);
     // Checked under the grant: from here on a loss of rights ends the session.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rackwright_identity::SshKeyPair;
+use rackwright_lifecycle::NodeId;
 use rackwright_serial::{Authorizer, ConsoleChannels, ConsoleServer, Entry, LoginProof};
 use secrecy::SecretString;
 use tokio::net::TcpListener;
@@ -32,7 +33,7 @@ impl Authorizer for SshMembers {
     }
 
     async fn redeem(&self, node: &str, shown: &str) -> Option<String> {
-        let redeemed = token::redeem(&self.0, node, shown).await;
+        let redeemed = token::redeem(&self.0, &NodeId::named(node), shown).await;
         let redeemed = redeemed.inspect_err(|error| tracing::warn!(%error, "a console token cannot be looked up"));
         let (name, epoch) = redeemed.ok()??;
         Some(format!("{name}/{epoch}"))
@@ -64,7 +65,7 @@ impl Authorizer for SshMembers {
                 (rackwright_api::v1::Role::Viewer, Entry::Write) => Entry::ReadOnly,
                 (_, entry) => entry,
             };
-            session::enter(core, caller, node, entry).await
+            session::enter(core, caller, &NodeId::named(node), entry).await
         });
         let entered = entered.await;
         if let Err(error) = &entered {

@@ -1,6 +1,6 @@
 //! Tests of access to consoles, of writers, and of the owners of recordings.
 
-use rackwright_lifecycle::{State, Timestamp, seconds};
+use rackwright_lifecycle::{NodeId, State, Timestamp, seconds};
 use rackwright_serial::Entry;
 use rackwright_serial::record::{Holder, Recorder};
 use rackwright_store::{MemberRow, NodeRecord, Scope};
@@ -81,7 +81,7 @@ fn a_console_belongs_to_the_holder_outside_of_our_work() {
 
 #[tokio::test]
 async fn a_typist_is_notified_of_a_takeover() {
-    let hub = Hub::new("n1");
+    let hub = Hub::new(&"n1".into());
     let mut ann = hub.attach(Entry::Write, "ann").unwrap();
     assert!(ann.types() && hub.is_wanted());
     assert_eq!(hub.attach(Entry::Write, "bob").err().as_deref(), Some("ann"));
@@ -106,15 +106,17 @@ async fn customers_reach_only_consoles_that_they_hold() {
     let ann = member(&core, "ann", "customer-user", "acme").await;
     let bob = member(&core, "bob", "customer-user", "bolt").await;
     let vera = member(&core, "vera", "viewer", "").await;
-    let access = ConsoleAccess::new(&core, ann.clone(), "n1", true).await.unwrap();
+    let access = ConsoleAccess::new(&core, ann.clone(), &"n1".into(), true)
+        .await
+        .unwrap();
     access.recheck(&core, true).await.unwrap();
-    let refused = ConsoleAccess::new(&core, bob, "n1", false).await.unwrap_err();
+    let refused = ConsoleAccess::new(&core, bob, &"n1".into(), false).await.unwrap_err();
     assert!(refused.to_string().contains("does not exist"), "{refused}");
     assert!(matches!(
-        ConsoleAccess::new(&core, vera.clone(), "n1", true).await,
+        ConsoleAccess::new(&core, vera.clone(), &"n1".into(), true).await,
         Err(ApiError::Forbidden(_))
     ));
-    ConsoleAccess::new(&core, vera, "n1", false).await.unwrap();
+    ConsoleAccess::new(&core, vera, &"n1".into(), false).await.unwrap();
 
     // The same customer holds the node again under another claim: the former session's permission ends.
     let mut tx = core.store.write().await.unwrap();
@@ -141,7 +143,7 @@ async fn customers_reach_only_consoles_that_they_hold() {
             .contains("not handed over")
     );
     assert!(matches!(
-        ConsoleAccess::new(&core, ann, "n1", false).await,
+        ConsoleAccess::new(&core, ann, &"n1".into(), false).await,
         Err(ApiError::Precondition { .. })
     ));
 }
@@ -165,7 +167,7 @@ async fn recordings_are_read_by_their_holder_and_go_with_the_claim() {
     }
     let boots_of = async |name: &str, role: &str, customer: &'static str| -> Vec<i64> {
         let caller = member(&core, name, role, customer).await;
-        let access = ConsoleAccess::new(&core, caller, "n1", false).await.unwrap();
+        let access = ConsoleAccess::new(&core, caller, &"n1".into(), false).await.unwrap();
         let boots = log::list(&core, &access).await.unwrap();
         boots.iter().map(|boot| boot.boot_us).collect()
     };
@@ -276,7 +278,7 @@ async fn a_refused_login_is_held_until_it_is_another() {
 
 /// A token of a member for the console of n1, valid for ten minutes.
 async fn token_of(core: &Core, name: &str) -> SecretString {
-    let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+    let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let mut tx = core.store.write().await.unwrap();
     let ends = clock::now().plus(seconds(600));
     let caller = Caller {
@@ -299,7 +301,7 @@ async fn a_token_opens_one_console_once_and_in_time() {
     testing::add(&core, &testing::node("n2", State::Available, None)).await;
     let redeem = async |node: &str, token: &SecretString| {
         let shown = token.expose_secret();
-        token::redeem(&core, node, shown).await.unwrap()
+        token::redeem(&core, &NodeId::stored(node), shown).await.unwrap()
     };
     let token = token_of(&core, "ann").await;
     assert_eq!(redeem("n2", &token).await, None, "of another console");
@@ -317,7 +319,7 @@ async fn a_token_opens_one_console_once_and_in_time() {
     assert_eq!(redeem("n1", &late).await, None, "too old");
     let former = token_of(&core, "ann").await;
     let mut tx = core.store.write().await.unwrap();
-    let mut record = core.store.node(&Scope::Site, "n1").await.unwrap();
+    let mut record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     tx.delete_node(&record).await.unwrap();
     record.uid = "another".into();
     tx.insert_node(&record).await.unwrap();
@@ -339,5 +341,5 @@ async fn a_token_for_joining_opens_no_console() {
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(token::redeem(&core, "n1", &joins).await.unwrap(), None);
+    assert_eq!(token::redeem(&core, &"n1".into(), &joins).await.unwrap(), None);
 }

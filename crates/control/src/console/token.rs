@@ -4,7 +4,7 @@
 //! a wrong server must open no more than one console.
 
 use rackwright_identity::{Token, TokenHash};
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 use rackwright_store::{NodeRecord, Scope, StoreError, TokenRow, WriteTx};
 use secrecy::SecretString;
 
@@ -45,7 +45,7 @@ pub async fn make(
 ///
 /// # Errors
 /// The database failed.
-pub async fn redeem(core: &Core, node: &str, shown: &str) -> Result<Option<(String, u64)>, StoreError> {
+pub async fn redeem(core: &Core, node: &NodeId, shown: &str) -> Result<Option<(String, u64)>, StoreError> {
     let Ok(hash) = TokenHash::of(shown.trim()) else {
         return Ok(None);
     };

@@ -15,7 +15,7 @@ pub mod reveal;
 pub mod settings;
 mod tries;
 
-use rackwright_lifecycle::{Account, AccountRules, Timestamp};
+use rackwright_lifecycle::{Account, AccountRules, NodeId, Timestamp};
 use rackwright_store::{NodeRecord, Spec, StoreError};
 
 use crate::bmc::{self, BmcError, is_unknown, refused_event};
@@ -37,7 +37,7 @@ pub fn account_of(core: &Core, record: &NodeRecord) -> Account {
     let settings = core.config.bmc_accounts.as_ref();
     let account = &record.spec.account;
     let wanted = settings.and_then(|settings| settings.username.as_ref());
-    let digest = blake3::hash(record.id.as_bytes());
+    let digest = blake3::hash(record.id.as_str().as_bytes());
     let place = u16::from_le_bytes([digest.as_bytes()[0], digest.as_bytes()[1]]);
     Account {
         rules: settings.map_or(AccountRules::default(), Settings::rules),
@@ -94,7 +94,7 @@ pub fn mark_refused(spec: &mut Spec, tried: &Spec, now: Timestamp) -> bool {
 ///
 /// # Errors
 /// The database failed.
-pub async fn store_refusal(core: &Core, node: &str, tried: &Spec, error: &BmcError) -> Result<(), StoreError> {
+pub async fn store_refusal(core: &Core, node: &NodeId, tried: &Spec, error: &BmcError) -> Result<(), StoreError> {
     if !error.is_refusal() {
         return Ok(());
     }

@@ -4,7 +4,7 @@
 //! command does that, also while the daemon is down, and stores an event first.
 
 use rackwright_identity::{KeyFiles, Sealer, SystemRng};
-use rackwright_lifecycle::EventKind;
+use rackwright_lifecycle::{EventKind, NodeId};
 use rackwright_store::{EventRow, Scope, Store, StoreError};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -77,7 +77,7 @@ impl Revealed {
 ///
 /// # Errors
 /// [`RevealError`]. Without the event, nothing is shown.
-pub async fn reveal(config: &Config, node: &str, reason: &str) -> Result<Revealed, RevealError> {
+pub async fn reveal(config: &Config, node: &NodeId, reason: &str) -> Result<Revealed, RevealError> {
     let reason = reason.trim();
     if reason.is_empty() || reason.chars().count() > 1000 || reason.chars().any(char::is_control) {
         return Err(RevealError::NoReason);
@@ -98,10 +98,10 @@ pub async fn reveal(config: &Config, node: &str, reason: &str) -> Result<Reveale
 ///
 /// # Errors
 /// As [`reveal`].
-pub async fn reveal_from(store: &Store, sealer: &Sealer, node: &str, reason: &str) -> Result<Revealed, RevealError> {
+pub async fn reveal_from(store: &Store, sealer: &Sealer, node: &NodeId, reason: &str) -> Result<Revealed, RevealError> {
     let spec = store.node(&Scope::Site, node).await?.spec;
     if crate::bmc::is_unknown(&spec) {
-        return Err(RevealError::Unknown(node.to_owned()));
+        return Err(RevealError::Unknown(node.to_string()));
     }
     let purpose = bmc_password_purpose(node);
     let pending = spec.account.pending.as_ref();

@@ -41,7 +41,7 @@ impl Lab {
         record.spec.bmc_address = "https://h".into();
         record.spec.bmc_username = "root".into();
         let sealer = &lab.core.keys.sealer;
-        let sealed = sealer.seal(&SecretString::from(OLD), &bmc_password_purpose("n1"));
+        let sealed = sealer.seal(&SecretString::from(OLD), &bmc_password_purpose(&"n1".into()));
         record.spec.bmc_password = sealed.unwrap();
         testing::add(&lab.core, &record).await;
         lab
@@ -51,7 +51,11 @@ impl Lab {
     async fn reset(&mut self) {
         self.bmc_access = FakeBmcAccess::new(Accounts::new("root", OLD));
         let mut record = self.record().await;
-        let sealed = self.core.keys.sealer.seal(&OLD.into(), &bmc_password_purpose("n1"));
+        let sealed = self
+            .core
+            .keys
+            .sealer
+            .seal(&OLD.into(), &bmc_password_purpose(&"n1".into()));
         record.spec.bmc_password = sealed.unwrap();
         record.spec.account = Default::default();
         let mut tx = self.core.store.write().await.unwrap();
@@ -65,7 +69,7 @@ impl Lab {
     }
 
     async fn record(&self) -> NodeRecord {
-        self.core.store.node(&Scope::Site, "n1").await.unwrap()
+        self.core.store.node(&Scope::Site, &"n1".into()).await.unwrap()
     }
 
     /// One effect. Its end is stored unless the process is killed before that.
@@ -74,7 +78,7 @@ impl Lab {
         let done = change_with(&self.core, &record, &self.bmc_access).await;
         if !is_killed && let Some(learned) = &done.learned {
             let mut tx = self.core.store.write().await.unwrap();
-            let mut record = tx.node("n1").await.unwrap();
+            let mut record = tx.node(&"n1".into()).await.unwrap();
             learned.store(&mut tx, &mut record, clock::now()).await.unwrap();
             tx.commit().await.unwrap();
         }
@@ -82,7 +86,7 @@ impl Lab {
     }
 
     fn open(&self, sealed: &[u8]) -> String {
-        let opened = self.core.keys.sealer.open(sealed, &bmc_password_purpose("n1"));
+        let opened = self.core.keys.sealer.open(sealed, &bmc_password_purpose(&"n1".into()));
         opened.unwrap().expose_secret().to_owned()
     }
 
@@ -194,14 +198,14 @@ async fn a_refused_password_is_sent_once() {
     assert_eq!(lab.bmc_access.accounts().logins, 1);
     let record = lab.record().await;
     assert_eq!(record.spec.account.refused_at, Some(lab.now));
-    let refused = target("n1", &record.spec, &lab.core.keys.sealer).unwrap_err();
+    let refused = target(&"n1".into(), &record.spec, &lab.core.keys.sealer).unwrap_err();
     assert_eq!(refused.code(), ("bmc-login-refused", false));
     assert_eq!(account_of(&lab.core, &record).due(&record.node), None);
     assert_eq!(lab.events().await, ["security.bmc-login-refused"]);
     // Stored, so that other processes know it as well. An operator's request allows another try.
     let mut spec = record.spec.clone();
     forget_refusals(&mut spec);
-    assert!(target("n1", &spec, &lab.core.keys.sealer).is_ok());
+    assert!(target(&"n1".into(), &spec, &lab.core.keys.sealer).is_ok());
 }
 
 #[tokio::test]
@@ -233,7 +237,7 @@ async fn a_bmc_that_takes_no_new_password_keeps_its_old_one() {
     lab.bmc_access.accounts().is_stubborn = true;
     assert_eq!(code(&lab.change(false).await), "bmc-password-denied");
     assert!(lab.is_settled().await);
-    assert!(target("n1", &lab.record().await.spec, &lab.core.keys.sealer).is_ok());
+    assert!(target(&"n1".into(), &lab.record().await.spec, &lab.core.keys.sealer).is_ok());
 }
 
 #[tokio::test]
@@ -244,7 +248,9 @@ async fn what_an_operator_gives_during_a_change_counts() {
     let pending = lab.record().await.spec.account.pending.unwrap();
     let mut record = lab.record().await;
     let sealer = &lab.core.keys.sealer;
-    record.spec.bmc_password = sealer.seal(&"given".into(), &bmc_password_purpose("n1")).unwrap();
+    record.spec.bmc_password = sealer
+        .seal(&"given".into(), &bmc_password_purpose(&"n1".into()))
+        .unwrap();
     record.spec.account = Default::default();
     let given = record.spec.clone();
     let news = AccountOutcome::Proven {
@@ -368,7 +374,7 @@ async fn a_half_changed_bmc_is_asked_over_ipmi_by_a_password_that_somebody_gives
     let record = lab.record().await;
     assert!(record.spec.account.pending.is_none());
     assert_eq!(account_of(&lab.core, &record).due(&record.node), None);
-    crate::bmc::ipmi("n1", &record.spec, &lab.core.keys.sealer, &lab.core.ipmi).unwrap();
+    crate::bmc::ipmi(&"n1".into(), &record.spec, &lab.core.keys.sealer, &lab.core.ipmi).unwrap();
     let request = v1::RotateBmcPasswordRequest {
         name: "nodes/n1".into(),
         mutation: mutation(&lab),
@@ -445,7 +451,7 @@ async fn factory_passwords_that_fit_are_tried_in_order_and_never_too_often() {
 async fn revealing_a_password_is_recorded() {
     let lab = Lab::new("").await;
     let (store, sealer) = (&lab.core.store, &lab.core.keys.sealer);
-    let told = reveal::reveal_from(store, sealer, "n1", "the control plane is down")
+    let told = reveal::reveal_from(store, sealer, &"n1".into(), "the control plane is down")
         .await
         .unwrap();
     assert!(told.lines().contains(OLD) && told.pending.is_none());
@@ -453,6 +459,6 @@ async fn revealing_a_password_is_recorded() {
     assert_eq!(lab.events().await, ["security.bmc-password-shown"]);
     lab.bmc_access.accounts().lost = Some((2, Lost::Answer));
     lab.change(true).await;
-    let told = reveal::reveal_from(store, sealer, "n1", "again").await.unwrap();
+    let told = reveal::reveal_from(store, sealer, &"n1".into(), "again").await.unwrap();
     assert!(told.pending.is_some(), "one of the two is good");
 }

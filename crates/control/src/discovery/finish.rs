@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rackwright_import::discovery::{Judgement, KnownNode, Seen, judge};
-use rackwright_lifecycle::OperationId;
+use rackwright_lifecycle::{NodeId, OperationId};
 use rackwright_redfish::{BmcClient, RetryPolicy, Settings};
 use rackwright_store::{FindingRow, NodeRecord, Scope, StoreError};
 use tokio::task::JoinSet;
@@ -45,7 +45,7 @@ pub async fn findings(core: &Core, discovery: &OperationId) -> Result<Vec<Findin
 pub fn known_node(record: &NodeRecord) -> KnownNode {
     let identity = &record.identity;
     KnownNode {
-        id: record.id.clone(),
+        id: record.id.to_string(),
         address: normal(&record.spec.bmc_address).unwrap_or_else(|_| record.spec.bmc_address.clone()),
         uuid: identity.uuid.clone(),
         manufacturer: identity.vendor.clone(),
@@ -60,12 +60,12 @@ pub struct Nodes {
     /// The nodes in the form in which they are compared with findings.
     pub known: Vec<KnownNode>,
     /// Address and certificate by node name. A node whose BMC was never contacted has no entry.
-    pins: HashMap<String, (String, String)>,
+    pins: HashMap<NodeId, (String, String)>,
 }
 
 impl Nodes {
     /// Why a BMC that answers at its node's address but shows another certificate is suspect.
-    fn certificate_conflict(&self, node: &str, row: &FindingRow, body: &Body) -> Option<String> {
+    fn certificate_conflict(&self, node: &NodeId, row: &FindingRow, body: &Body) -> Option<String> {
         let (address, pin) = self.pins.get(node)?;
         let is_another = *address == row.address && !body.certificate.is_empty() && *pin != body.certificate;
         is_another.then(|| {
@@ -87,7 +87,7 @@ pub async fn nodes(core: &Core) -> Result<Nodes, StoreError> {
     loop {
         let page = core.store.nodes(&Scope::Site, &Vec::new(), &after, PAGE).await?;
         let Some(last) = page.last() else { return Ok(all) };
-        after.clone_from(&last.id);
+        last.id.as_str().clone_into(&mut after);
         let pinned = page.iter().filter(|record| !record.spec.bmc_certificate.is_empty());
         let pins = pinned.map(|record| {
             let at = (known_node(record).address, pin_of(&record.spec.bmc_certificate));
@@ -148,7 +148,7 @@ pub async fn judge_all(core: &Core, discovery: &OperationId) -> Result<Vec<Findi
         let before = row.clone();
         apply(&mut row, &judgement, &places);
         if let Judgement::Known { node } = &judgement
-            && let Some(why) = nodes.certificate_conflict(node, &row, &bodies[index])
+            && let Some(why) = nodes.certificate_conflict(&NodeId::stored(node.as_str()), &row, &bodies[index])
         {
             "conflict".clone_into(&mut row.state);
             row.why = cut(&why, SENTENCE_MAX);
@@ -165,7 +165,7 @@ pub async fn judge_all(core: &Core, discovery: &OperationId) -> Result<Vec<Findi
 }
 
 /// Machines judged as new that share a MAC address with a node: the node's id by index.
-async fn taken_macs(core: &Core, bodies: &[Body], judged: &[Judgement]) -> Result<HashMap<usize, String>, StoreError> {
+async fn taken_macs(core: &Core, bodies: &[Body], judged: &[Judgement]) -> Result<HashMap<usize, NodeId>, StoreError> {
     let mut taken = HashMap::new();
     for (index, body) in bodies
         .iter()
@@ -185,10 +185,10 @@ async fn taken_macs(core: &Core, bodies: &[Body], judged: &[Judgement]) -> Resul
 fn apply(row: &mut FindingRow, judgement: &Judgement, places: &[String]) {
     let is_locked = LOCKED_STATES.contains(&row.state.as_str());
     row.first = String::new();
-    row.node = String::new();
+    row.node = None;
     let mut set = |state: &str, node: &str, why: &str| {
         state.clone_into(&mut row.state);
-        node.clone_into(&mut row.node);
+        row.node = (!node.is_empty()).then(|| NodeId::stored(node));
         row.why = cut(why, SENTENCE_MAX);
     };
     match judgement {

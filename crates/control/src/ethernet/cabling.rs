@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use prost::Message as _;
 use rackwright_api::v1;
-use rackwright_lifecycle::{Agent, EventKind, Reading, State, Timestamp};
+use rackwright_lifecycle::{Agent, EventKind, NodeId, Reading, State, Timestamp};
 use rackwright_site::model::{EthernetPort, Site};
 use rackwright_store::{EventRow, NodeNeighbours, NodeRecord, StoreError};
 
@@ -36,7 +36,7 @@ enum Finding {
         /// The card's name on the machine as a phrase, if the site file uses another name; else empty.
         card: String,
         /// Node and card of the port that was heard, according to the site file.
-        owner: Option<(String, String)>,
+        owner: Option<(NodeId, String)>,
     },
     /// The card heard no port.
     NoNeighbour(EthernetPort),
@@ -118,7 +118,7 @@ fn compare(site: &Site, settings: &Settings, ports: &[EthernetPort], heard: &[v1
             port: port.clone(),
             heard: named(neighbour, known.map(|(_, port)| port)),
             card,
-            owner: known.map(|(node, port)| (node.to_owned(), port.nic.to_string())),
+            owner: known.map(|(node, port)| (NodeId::stored(node), port.nic.to_string())),
         }
     };
     let by_name = |port: &EthernetPort| heard.iter().find(|neighbour| is_card(&port.nic, neighbour));
@@ -163,8 +163,8 @@ async fn site(core: &Core) -> Option<std::sync::Arc<Site>> {
     site.map(|(_, site)| site)
 }
 
-fn ports<'a>(site: &'a Site, node: &str) -> &'a [EthernetPort] {
-    site.node_named(node).map_or(&[], |id| &site.node(id).ethernet)
+fn ports<'a>(site: &'a Site, node: &NodeId) -> &'a [EthernetPort] {
+    site.node_named(node.as_str()).map_or(&[], |id| &site.node(id).ethernet)
 }
 
 fn neighbours(row: &NodeNeighbours) -> Vec<v1::Neighbour> {
@@ -223,7 +223,7 @@ pub(crate) async fn heard(
     admitted_agent: &AdmittedAgent,
     received: v1::Neighbours,
 ) -> Result<(), StoreError> {
-    let node = admitted_agent.node.as_str();
+    let node = &admitted_agent.node;
     let received = bounded(received);
     let findings = match site(core).await {
         Some(site) => {
@@ -247,7 +247,7 @@ pub(crate) async fn heard(
     let reported = before.as_ref().map_or("", |row| row.reported.as_str());
     let (reported, events) = news(reported, &findings);
     let row = NodeNeighbours {
-        node: node.to_owned(),
+        node: node.clone(),
         boot_id: admitted_agent.boot_id.clone(),
         heard_at: now,
         body: received.encode_to_vec(),
@@ -374,7 +374,7 @@ pub async fn explain(core: &Core, record: &NodeRecord) -> Result<(String, Option
 ///
 /// # Errors
 /// The database failed.
-pub async fn name_neighbours(core: &Core, node: &str, nics: &mut [v1::Nic]) -> Result<(), StoreError> {
+pub async fn name_neighbours(core: &Core, node: &NodeId, nics: &mut [v1::Nic]) -> Result<(), StoreError> {
     let row = core.store.node_neighbours(node).await?;
     let heard = row.as_ref().map(neighbours).unwrap_or_default();
     let site = if heard.is_empty() { None } else { site(core).await };

@@ -1,3 +1,4 @@
+use rackwright_lifecycle::NodeId;
 use rackwright_site::file::{Source, check};
 
 use super::*;
@@ -32,7 +33,7 @@ fn heard(nic: &str, switch: &str, port: &str) -> v1::Neighbour {
 
 fn found(node: &str, heard: &[v1::Neighbour]) -> Vec<Finding> {
     let site = site();
-    compare(&site, &Settings::default(), ports(&site, node), heard)
+    compare(&site, &Settings::default(), ports(&site, &NodeId::stored(node)), heard)
 }
 
 fn words(findings: &[Finding]) -> Vec<String> {
@@ -84,7 +85,7 @@ fn a_port_is_known_by_its_description_and_a_switch_by_its_chassis_or_the_name_of
     .unwrap();
     let site = site();
     let other = [heard("eth0", "cumulus", "swp2")];
-    let by_chassis = compare(&site, &settings, ports(&site, "n2"), &other);
+    let by_chassis = compare(&site, &settings, ports(&site, &"n2".into()), &other);
     assert_eq!(words(&by_chassis), ["eth0 right"]);
 }
 
@@ -153,11 +154,15 @@ async fn what_an_agent_says_is_kept_short_and_counts_in_its_own_session_and_boot
     super::heard(&core, &admitted_agent(77, "b1"), message.clone())
         .await
         .unwrap();
-    assert_eq!(core.store.node_neighbours("n2").await.unwrap(), None, "another session");
+    assert_eq!(
+        core.store.node_neighbours(&"n2".into()).await.unwrap(),
+        None,
+        "another session"
+    );
     super::heard(&core, &admitted_agent(record.hold.session, "b1"), message)
         .await
         .unwrap();
-    let row = core.store.node_neighbours("n2").await.unwrap().unwrap();
+    let row = core.store.node_neighbours(&"n2".into()).await.unwrap().unwrap();
     let kept = neighbours(&row);
     assert_eq!(kept.len(), CARDS_MAX);
     assert!(kept[0].nic.len() <= NAME_MAX && !kept[0].nic.contains('\n'));

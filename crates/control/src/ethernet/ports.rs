@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rackwright_lifecycle::Network;
+use rackwright_lifecycle::{Network, NodeId};
 use rackwright_ports::{Access, SwitchConfig, Version, report};
 use rackwright_site::model::Site;
 use rackwright_store::{NodeRecord, StoreError};
@@ -29,11 +29,11 @@ pub enum MoveError {
 ///
 /// # Errors
 /// A sentence that names what the site file lacks.
-pub fn of_node(site: Option<&Site>, node: &str) -> Result<Ports, String> {
+pub fn of_node(site: Option<&Site>, node: &NodeId) -> Result<Ports, String> {
     let site =
         site.ok_or("no site file is applied, so the switch ports of the node are unknown: `rackwright site apply`")?;
     let id = site
-        .node_named(node)
+        .node_named(node.as_str())
         .ok_or_else(|| format!("the site file has no node {node}, so its switch ports are unknown"))?;
     let mut ports = Ports::new();
     for port in &site.node(id).ethernet {
@@ -164,8 +164,12 @@ mod tests {
 
     #[test]
     fn a_node_without_known_ports_is_refused_with_what_to_do() {
-        assert!(of_node(None, "n1").unwrap_err().contains("rackwright site apply"));
+        assert!(
+            of_node(None, &"n1".into())
+                .unwrap_err()
+                .contains("rackwright site apply")
+        );
         let site = Site::default();
-        assert!(of_node(Some(&site), "n1").unwrap_err().contains("no node n1"));
+        assert!(of_node(Some(&site), &"n1".into()).unwrap_err().contains("no node n1"));
     }
 }

@@ -289,7 +289,7 @@ mod tests {
         };
         let network = async || {
             let scope = rackwright_store::Scope::Site;
-            core.store.node(&scope, "n1").await.unwrap().readings.network
+            core.store.node(&scope, &"n1".into()).await.unwrap().readings.network
         };
         // The node was moved after this reading began.
         handle_moved_ports(&core, &row, "read in VLAN 7", Timestamp(50))

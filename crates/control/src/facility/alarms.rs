@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_lifecycle::{ClusterId, EventKind, Timestamp, seconds};
+use rackwright_lifecycle::{ClusterId, EventKind, NodeId, Timestamp, seconds};
 use rackwright_planner::planner::NamedPlacement;
-use rackwright_site::model::{NodeId, Site};
+use rackwright_site::model::{NodeId as SiteNode, Site};
 use rackwright_site::power::readings::{Below, Finding, FindingKind, Judgement, Readings, judge};
 use rackwright_store::{AlarmRow, EventRow, ReadingRow, Scope, StoreError, WriteTx};
 use tokio::time::MissedTickBehavior;
@@ -230,7 +230,7 @@ async fn placements(core: &Core) -> Result<BTreeMap<ClusterId, NamedPlacement>, 
 }
 
 /// The power reserved for each node, in watts.
-pub fn reserved<'a>(site: &Site, live: impl IntoIterator<Item = &'a NamedPlacement>) -> HashMap<NodeId, f64> {
+pub fn reserved<'a>(site: &Site, live: impl IntoIterator<Item = &'a NamedPlacement>) -> HashMap<SiteNode, f64> {
     let names = live.into_iter().flat_map(|one| one.nodes.iter().chain(&one.spares));
     let nodes = names.filter_map(|name| site.node_named(name));
     nodes.map(|node| (node, site.sku_of(node).power.max_watts)).collect()
@@ -397,10 +397,10 @@ impl AlarmUpdate<'_> {
                 }
                 room -= 1;
             }
-            let nodes: Vec<String> = finding
+            let nodes: Vec<NodeId> = finding
                 .nodes
                 .iter()
-                .map(|id| self.site.node(*id).name.to_string())
+                .map(|id| NodeId::stored(&*self.site.node(*id).name))
                 .collect();
             let mut tx = self.core.store.write().await?;
             let are_due = tx.put_alarm(&row, &nodes).await?;
@@ -445,7 +445,7 @@ impl AlarmUpdate<'_> {
     }
 
     /// Adds events for the alarm's subject, and for each cluster with nodes under a blocking alarm.
-    async fn add_events(&self, tx: &mut WriteTx, row: &AlarmRow, nodes: &[String]) -> Result<(), StoreError> {
+    async fn add_events(&self, tx: &mut WriteTx, row: &AlarmRow, nodes: &[NodeId]) -> Result<(), StoreError> {
         let consequence = match (row.blocks, row.cordons) {
             (true, _) => "; its nodes are not switched on and not given to new clusters",
             (false, true) => "; its nodes are not given to new clusters",
@@ -470,10 +470,13 @@ impl AlarmUpdate<'_> {
         if !row.blocks {
             return Ok(());
         }
-        let held: HashSet<&str> = nodes.iter().map(String::as_str).collect();
+        let held: HashSet<&str> = nodes.iter().map(NodeId::as_str).collect();
         for (cluster, placement) in self.live {
             let of_it = placement.nodes.iter().chain(&placement.spares);
-            let of_it: Vec<String> = of_it.filter(|name| held.contains(name.as_str())).cloned().collect();
+            let of_it: Vec<NodeId> = of_it
+                .filter(|name| held.contains(name.as_str()))
+                .map(|name| NodeId::stored(name.as_str()))
+                .collect();
             if of_it.is_empty() {
                 continue;
             }
@@ -502,8 +505,13 @@ impl AlarmUpdate<'_> {
 }
 
 /// Names joined by commas, at most as many as fit an event.
-fn named(nodes: &[String]) -> String {
-    let mut told = nodes.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(",");
+fn named(nodes: &[NodeId]) -> String {
+    let mut told = nodes
+        .iter()
+        .take(NAMES_MAX)
+        .map(NodeId::as_str)
+        .collect::<Vec<_>>()
+        .join(",");
     if nodes.len() > NAMES_MAX {
         told.push_str(",…");
     }

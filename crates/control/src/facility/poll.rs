@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rackwright_lifecycle::{EventKind, Timestamp, seconds};
+use rackwright_lifecycle::{EventKind, NodeId, Timestamp, seconds};
 use rackwright_redfish::BmcHints;
 use rackwright_site::model::Site;
 use rackwright_site::power::readings::Reading;
@@ -341,7 +341,7 @@ fn row(key: &Key, reading: &Reading) -> Result<ReadingRow, String> {
 async fn of_node(core: &Core, bmc_locks: &BmcLocks, key: Key, mut hints: BmcHints, limit: Duration) -> PollResult {
     let mut is_gone = false;
     let outcome = async {
-        let record = match core.store.node(&Scope::Site, &key.1).await {
+        let record = match core.store.node(&Scope::Site, &NodeId::stored(key.1.as_str())).await {
             Err(StoreError::NotFound { .. }) => {
                 is_gone = true;
                 return Ok(None);

@@ -75,7 +75,7 @@ pub(super) async fn node(
         if let Err(error) = &read
             && let Err(failure) = credentials::store_refusal(core, &record.id, &record.spec, error).await
         {
-            tracing::warn!(node = record.id, %failure, "the refusal of the login by a BMC could not be stored");
+            tracing::warn!(node = record.id.as_str(), %failure, "the refusal of the login by a BMC could not be stored");
         }
         read
     };

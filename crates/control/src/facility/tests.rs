@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
-use rackwright_lifecycle::{Effect, PowerGoal, PowerRequest, State, Timestamp};
+use rackwright_lifecycle::{Effect, NodeId, PowerGoal, PowerRequest, State, Timestamp};
 use rackwright_site::power::readings::{
     BreakerState, CircuitState, CoolingReading, Leak, LeakLevel, PduReading, Reading,
 };
@@ -50,9 +50,9 @@ async fn hall(further: &str) -> TestCore {
 }
 
 async fn step(core: &TestCore, node: &str) -> NodeRecord {
-    let nudge = core.running_steps.begin(node).unwrap();
-    step_until_rest((*core).clone(), node.into(), nudge).await;
-    core.store.node(&Scope::Site, node).await.unwrap()
+    let nudge = core.running_steps.begin(&NodeId::stored(node)).unwrap();
+    step_until_rest((*core).clone(), NodeId::stored(node), nudge).await;
+    core.store.node(&Scope::Site, &NodeId::stored(node)).await.unwrap()
 }
 
 /// Stores a reading from now and judges, as the tasks do.
@@ -107,7 +107,7 @@ async fn a_leak_keeps_machines_off_and_out_of_clusters_until_it_is_dry() {
     let record = step(&core, "n1").await;
     assert_eq!(record.wait.to_string(), "an alarm to clear: a leak at cdu/cdu-1: tray");
     assert!(core.store.open_effects().await.unwrap().is_empty());
-    let told = explain(&core, "n1").await.unwrap();
+    let told = explain(&core, &"n1".into()).await.unwrap();
     assert!(
         told.summary
             .contains("a leak at cdu/cdu-1: tray (inspect the leak; if water reaches equipment, close the valve"),
@@ -129,13 +129,13 @@ async fn a_leak_keeps_machines_off_and_out_of_clusters_until_it_is_dry() {
     read(&core, "cooling", "cdu-1", &cdu(LeakLevel::Dry)).await;
     assert!(core.store.alarms("", 10).await.unwrap().is_empty());
     assert_eq!(names(&core).await, Vec::<String>::new());
-    let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+    let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert!(record.due_at <= clock::now(), "it is due as soon as the alarm clears");
     assert_eq!(events(&core).await.last().unwrap().kind, "facility.leak-cleared");
     // Its BMC address has no BMC, so the power-on fails: the test only needs the try.
     let record = step(&core, "n1").await;
     assert_ne!(record.wait.label(), "alarm", "{}", record.wait);
-    let rows = core.store.attempts("n1", record.node.since).await.unwrap();
+    let rows = core.store.attempts(&"n1".into(), record.node.since).await.unwrap();
     assert!(!rows.is_empty(), "nothing was tried");
 }
 
@@ -145,7 +145,7 @@ async fn ignored_alarms_are_reported_and_hold_nothing() {
     read(&core, "cooling", "cdu-1", &cdu(LeakLevel::Wet)).await;
     let alarm = core.store.alarms("", 1).await.unwrap().remove(0);
     assert!(!alarm.blocks && !alarm.cordons);
-    assert_eq!(core.store.power_block("n1").await.unwrap(), None);
+    assert_eq!(core.store.power_block(&"n1".into()).await.unwrap(), None);
     assert_eq!(events(&core).await.len(), 1);
 }
 
@@ -164,13 +164,13 @@ async fn an_alarm_about_what_left_the_site_is_cleared() {
     read(&core, "pdu", "p2", &Reading::Pdu(tripped)).await;
     assert!(
         core.store
-            .power_block("n6")
+            .power_block(&"n6".into())
             .await
             .unwrap()
             .unwrap()
             .contains("A tripped")
     );
-    assert_eq!(core.store.power_block("n5").await.unwrap(), None);
+    assert_eq!(core.store.power_block(&"n5".into()).await.unwrap(), None);
     apply_site(
         &core,
         "again",
@@ -195,9 +195,9 @@ async fn silent_leak() -> TestCore {
 }
 
 async fn assert_free(core: &Core) {
-    assert_eq!(core.store.power_block("n1").await.unwrap(), None);
+    assert_eq!(core.store.power_block(&"n1".into()).await.unwrap(), None);
     assert_eq!(names(core).await, Vec::<String>::new());
-    let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+    let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert!(record.due_at <= clock::now(), "it is due");
 }
 
@@ -277,10 +277,10 @@ async fn when_others_are_held_it_is_told_and_those_let_go_are_due() {
     read(&core, "pdu", "p1", &tripped("1")).await;
     assert!(step(&core, "n1").await.due_at > clock::now());
     read(&core, "pdu", "p1", &tripped("2")).await;
-    assert_eq!(core.store.power_block("n1").await.unwrap(), None);
-    let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+    assert_eq!(core.store.power_block(&"n1".into()).await.unwrap(), None);
+    let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert!(record.due_at <= clock::now(), "it is due");
-    assert!(core.store.power_block("n2").await.unwrap().is_some());
+    assert!(core.store.power_block(&"n2".into()).await.unwrap().is_some());
     let told: Vec<_> = events(&core)
         .await
         .into_iter()
@@ -313,7 +313,11 @@ async fn as_many_start_at_once_as_their_circuit_bears() {
     let mut waiting = 0;
     for n in 1..=8 {
         let node = format!("n{n}");
-        let record = core.store.node(&Scope::Site, &node).await.unwrap();
+        let record = core
+            .store
+            .node(&Scope::Site, &NodeId::stored(node.as_str()))
+            .await
+            .unwrap();
         let needs = crate::runner::power_needs(&core, &record).await;
         let told: Vec<String> = needs
             .iter()
@@ -321,11 +325,15 @@ async fn as_many_start_at_once_as_their_circuit_bears() {
             .collect();
         assert_eq!(told, ["power-on power c: 2"], "{node}");
         let mut tx = core.store.write().await.unwrap();
-        let record = tx.node(&node).await.unwrap();
+        let record = tx.node(&NodeId::stored(node.as_str())).await.unwrap();
         let wait = crate::runner::power_admit(&mut tx, &record, &needs).await.unwrap();
-        tx.use_permits(&node, &format!("effect of {node} {}", Effect::PowerOn.as_str()), 0)
-            .await
-            .unwrap();
+        tx.use_permits(
+            &NodeId::stored(node.as_str()),
+            &format!("effect of {node} {}", Effect::PowerOn.as_str()),
+            0,
+        )
+        .await
+        .unwrap();
         tx.commit().await.unwrap();
         waiting += usize::from(wait.is_some());
     }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rackwright_lifecycle::{FirmwareFacts, MaintenanceWindow, State, Timestamp};
+use rackwright_lifecycle::{FirmwareFacts, MaintenanceWindow, NodeId, State, Timestamp};
 use rackwright_redfish::{FirmwareEntry, FirmwareState};
 use rackwright_site::firmware::{Installed, Row, plan};
 use rackwright_site::model::{Site, WantedFirmware};
@@ -33,9 +33,9 @@ pub struct Firmware {
     /// The firmware files.
     pub files: Files,
     recent_site: Mutex<Option<(Instant, Option<Arc<Site>>)>>,
-    reported: Mutex<HashMap<String, UpdateProgress>>,
+    reported: Mutex<HashMap<NodeId, UpdateProgress>>,
     /// Nodes with an unfinished update that this process began.
-    begun: Mutex<HashSet<String>>,
+    begun: Mutex<HashSet<NodeId>>,
     /// Limits the parallel updates.
     pub turns: Semaphore,
 }
@@ -64,7 +64,7 @@ impl Firmware {
 
     /// Notes that an update of a node began or ended. An unfinished update continues even if the site does not want any
     /// firmware for the node any more.
-    pub fn note_begun(&self, node: &str, is_begun: bool) {
+    pub fn note_begun(&self, node: &NodeId, is_begun: bool) {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if is_begun {
             begun.insert(node.to_owned());
@@ -73,13 +73,13 @@ impl Firmware {
         }
     }
 
-    fn has_begun(&self, node: &str) -> bool {
+    fn has_begun(&self, node: &NodeId) -> bool {
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         begun.contains(node)
     }
 
     /// Sets the progress of a node's update; `None` after the end.
-    pub fn set_progress(&self, node: &str, reported: Option<UpdateProgress>) {
+    pub fn set_progress(&self, node: &NodeId, reported: Option<UpdateProgress>) {
         let mut all = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         match reported {
             Some(reported) => all.insert(node.to_owned(), reported),
@@ -89,7 +89,7 @@ impl Firmware {
 
     /// The progress of a node's update, if this replica makes it.
     #[must_use]
-    pub fn reported(&self, node: &str) -> Option<UpdateProgress> {
+    pub fn reported(&self, node: &NodeId) -> Option<UpdateProgress> {
         self.reported
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -127,7 +127,7 @@ pub async fn site(core: &Core) -> Result<Option<Arc<Site>>, StoreError> {
 #[must_use]
 pub fn wanted_in<'a>(site: &'a Site, record: &NodeRecord) -> &'a [WantedFirmware] {
     let own = site.skus.iter().find(|sku| *sku.name == *record.spec.sku);
-    let named = || site.node_named(&record.id).map(|node| site.sku_of(node));
+    let named = || site.node_named(record.id.as_str()).map(|node| site.sku_of(node));
     own.or_else(named).map_or(&[], |sku| &sku.firmware)
 }
 

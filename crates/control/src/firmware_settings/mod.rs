@@ -21,6 +21,7 @@ pub use wanted::Wanted;
 pub use wanted::WantedCache;
 pub use watch::run;
 
+use rackwright_lifecycle::NodeId;
 use rackwright_site::model::{SeenSettings, SettingRow, SettingStatus, WantedSettings, compare, is_as_wanted};
 use rackwright_store::{SettingsRead, StoreError};
 
@@ -41,8 +42,8 @@ pub fn stored(rows: &[SettingRow], is_proof: bool) -> SettingsRead {
 ///
 /// # Errors
 /// The body has another form.
-pub fn rows_of(node: &str, body: &str) -> Result<Vec<SettingRow>, StoreError> {
-    json("settings of the firmware", node, body)
+pub fn rows_of(node: &NodeId, body: &str) -> Result<Vec<SettingRow>, StoreError> {
+    json("settings of the firmware", node.as_str(), body)
 }
 
 /// The present wish with the values of an earlier reading, which may have had another wish. The flag reports whether the
@@ -105,11 +106,11 @@ mod tests {
         }
         assert!(!rejudge(&wanted("x"), &[])[0].1);
         assert_eq!(
-            rows_of("n1", &stored(&compare(&wanted("x"), &readings[1]), false).body)
+            rows_of(&"n1".into(), &stored(&compare(&wanted("x"), &readings[1]), false).body)
                 .unwrap()
                 .len(),
             1
         );
-        assert!(rows_of("n1", "nonsense").is_err());
+        assert!(rows_of(&"n1".into(), "nonsense").is_err());
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 use rackwright_redfish::pem_fingerprint;
 use rackwright_site::model::{Site, WantedSettings};
 use rackwright_store::{NodeRecord, StoreError};
@@ -22,7 +22,7 @@ pub struct Wanted {
     /// By the name of a SKU of the site. `None`: no wish for its nodes.
     skus: HashMap<String, Option<Arc<WantedSettings>>>,
     /// By the name of a node of the site; nodes without a wish are missing.
-    nodes: HashMap<String, Arc<WantedSettings>>,
+    nodes: HashMap<NodeId, Arc<WantedSettings>>,
 }
 
 impl Wanted {
@@ -34,7 +34,7 @@ impl Wanted {
 
     /// The wish for a node that was enrolled with this SKU.
     #[must_use]
-    pub fn of(&self, node: &str, sku: &str) -> Option<&Arc<WantedSettings>> {
+    pub fn of(&self, node: &NodeId, sku: &str) -> Option<&Arc<WantedSettings>> {
         match self.skus.get(sku) {
             Some(wanted) => wanted.as_ref(),
             None => self.nodes.get(node),
@@ -44,7 +44,7 @@ impl Wanted {
     /// Wishes for these nodes, regardless of their SKU.
     #[cfg(test)]
     #[must_use]
-    pub fn of_nodes(nodes: HashMap<String, Arc<WantedSettings>>) -> Self {
+    pub fn of_nodes(nodes: HashMap<NodeId, Arc<WantedSettings>>) -> Self {
         Self {
             skus: HashMap::new(),
             nodes,
@@ -139,7 +139,7 @@ fn of_site(site: &Site) -> Wanted {
         .collect();
     let nodes = site.nodes.iter().filter_map(|node| {
         let wanted = by_sku.get(node.sku.index())?.clone()?;
-        Some((node.name.to_string(), wanted))
+        Some((NodeId::stored(&*node.name), wanted))
     });
     Wanted {
         nodes: nodes.collect(),
@@ -171,9 +171,9 @@ mod tests {
         };
         let wanted = Wanted {
             skus: [("own".to_owned(), Some(wish(true))), ("bare".to_owned(), None)].into(),
-            nodes: [("n1".to_owned(), wish(false))].into(),
+            nodes: [("n1".into(), wish(false))].into(),
         };
-        let secure_boot = |node, sku| wanted.of(node, sku).and_then(|one| one.secure_boot);
+        let secure_boot = |node: &'static str, sku| wanted.of(&node.into(), sku).and_then(|one| one.secure_boot);
         assert_eq!(secure_boot("n1", "own"), Some(true));
         assert_eq!(secure_boot("n2", "own"), Some(true));
         assert_eq!(secure_boot("n1", "bare"), None);

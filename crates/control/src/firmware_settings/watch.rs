@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_lifecycle::{EventKind, Timestamp, seconds};
+use rackwright_lifecycle::{EventKind, NodeId, Timestamp, seconds};
 use rackwright_redfish::{BmcClient, BmcHints};
 use rackwright_site::model::{SettingRow, WantedSettings, description};
 use rackwright_store::{EventRow, NodeRecord, Scope, StoreError};
@@ -56,8 +56,8 @@ struct Watch {
     /// The last list of nodes.
     listed: Option<Listed>,
     /// For each node: its round, and its wish.
-    next: HashMap<String, Next>,
-    queue: DueQueue<String>,
+    next: HashMap<NodeId, Next>,
+    queue: DueQueue<NodeId>,
 }
 
 /// The basis of a list of nodes.
@@ -75,7 +75,7 @@ struct Next {
 
 impl Watch {
     /// Begins the due readings.
-    async fn begin(&mut self, looks: &mut Readings<String, bool>) -> Result<(), StoreError> {
+    async fn begin(&mut self, looks: &mut Readings<NodeId, bool>) -> Result<(), StoreError> {
         let now = clock::now();
         let wanted = self.core.wanted_settings.all(&self.core).await?;
         if wanted.is_empty() {
@@ -109,7 +109,7 @@ impl Watch {
                 match read(&core, &node, &settings).await {
                     Ok(was_read) => was_read,
                     Err(error) => {
-                        tracing::warn!(node, %error, "a reading of firmware settings could not be stored");
+                        tracing::warn!(node = node.as_str(), %error, "a reading of firmware settings could not be stored");
                         false
                     }
                 }
@@ -123,7 +123,7 @@ impl Watch {
         let share = Share::new(&self.core.replica, alive.iter().cloned());
         let mut next = HashMap::new();
         for (node, sku) in self.core.store.node_skus().await? {
-            let Some(settings) = wanted.of(&node, &sku).filter(|_| share.has(&node)).cloned() else {
+            let Some(settings) = wanted.of(&node, &sku).filter(|_| share.has(node.as_str())).cloned() else {
                 continue;
             };
             let round = self.next.get(&node).map_or(0, |known| known.round);
@@ -138,7 +138,7 @@ impl Watch {
         Ok(())
     }
 
-    fn reschedule(&mut self, node: &str, was_read: bool, now: Timestamp) {
+    fn reschedule(&mut self, node: &NodeId, was_read: bool, now: Timestamp) {
         let Some(next) = self.next.get_mut(node) else {
             return;
         };
@@ -150,37 +150,37 @@ impl Watch {
         } else {
             (self.interval_us / RETRY_SHARE).max(1)
         };
-        self.queue.set(node.to_owned(), now.plus(pause));
+        self.queue.set(node.clone(), now.plus(pause));
     }
 }
 
 impl Poller for Watch {
-    type Key = String;
+    type Key = NodeId;
     type Outcome = bool;
 
-    async fn tick(&mut self, looks: &mut Readings<String, bool>) {
+    async fn tick(&mut self, looks: &mut Readings<NodeId, bool>) {
         if let Err(error) = self.begin(looks).await {
             tracing::warn!(%error, "the due readings of firmware settings could not be started");
         }
     }
 
     /// After a panic, the next reading comes at the node's next turn.
-    async fn ended(&mut self, node: String, was_read: Result<bool, JoinError>) {
+    async fn ended(&mut self, node: NodeId, was_read: Result<bool, JoinError>) {
         match was_read {
             Ok(true) => {}
             Ok(false) => self.reschedule(&node, false, clock::now()),
-            Err(error) => tracing::error!(node, %error, "a reading of firmware settings panicked"),
+            Err(error) => tracing::error!(node = node.as_str(), %error, "a reading of firmware settings panicked"),
         }
     }
 }
 
 /// A part of `span`, chosen by the node and the round.
-fn part(node: &str, round: u64, span: i64) -> i64 {
-    moment_within(span, [node.as_bytes(), &round.to_be_bytes()])
+fn part(node: &NodeId, round: u64, span: i64) -> i64 {
+    moment_within(span, [node.as_str().as_bytes(), &round.to_be_bytes()])
 }
 
 /// Reads one node's settings and stores the comparison. Returns false if the node is busy or its BMC does not answer.
-async fn read(core: &Core, node: &str, wanted: &WantedSettings) -> Result<bool, StoreError> {
+async fn read(core: &Core, node: &NodeId, wanted: &WantedSettings) -> Result<bool, StoreError> {
     let is_at_rest = !core.store.resting(&[node]).await?.is_empty();
     if !is_at_rest || core.running_steps.has(node) {
         return Ok(false);
@@ -190,7 +190,11 @@ async fn read(core: &Core, node: &str, wanted: &WantedSettings) -> Result<bool, 
         Ok(rows) => rows,
         Err(error) => {
             let description = error.description(&record.spec.bmc_address);
-            tracing::info!(node, description, "the firmware settings of a node cannot be read");
+            tracing::info!(
+                node = node.as_str(),
+                description,
+                "the firmware settings of a node cannot be read"
+            );
             credentials::store_refusal(core, &record.id, &record.spec, &error).await?;
             return Ok(false);
         }
@@ -203,7 +207,7 @@ async fn ask(core: &Core, record: &NodeRecord, wanted: &WantedSettings) -> Resul
     let client = BmcClient::for_polling(target, watch_settings(core), &BmcHints::default())?;
     let seen = look(&client, wanted).await;
     if let Err(error) = client.close().await {
-        tracing::debug!(node = record.id, %error, "a BMC session could not be closed; it will time out");
+        tracing::debug!(node = record.id.as_str(), %error, "a BMC session could not be closed; it will time out");
     }
     Ok(seen?.rows)
 }
@@ -250,13 +254,13 @@ mod tests {
 
     fn want(core: &Core, nodes: &[&str]) {
         let settings = Arc::new(WantedSettings::default());
-        let nodes = nodes.iter().map(|node| ((*node).to_owned(), settings.clone()));
+        let nodes = nodes.iter().map(|node| (NodeId::stored(*node), settings.clone()));
         *core.wanted_settings.always.lock().unwrap() = Some(Arc::new(Wanted::of_nodes(nodes.collect())));
     }
 
     /// Names of the watched nodes, in order.
     fn known(watch: &Watch) -> Vec<&str> {
-        let mut names: Vec<&str> = watch.next.keys().map(String::as_str).collect();
+        let mut names: Vec<&str> = watch.next.keys().map(NodeId::as_str).collect();
         names.sort_unstable();
         assert_eq!(watch.queue.len(), names.len());
         names
@@ -289,7 +293,7 @@ mod tests {
         assert_eq!((watch.queue.at("n1"), looks.len()), (first, 0));
 
         // A due node is read once, and comes again at its next turn.
-        watch.queue.set("n1".to_owned(), clock::now());
+        watch.queue.set("n1".into(), clock::now());
         watch.begin(&mut looks).await.unwrap();
         watch.begin(&mut looks).await.unwrap();
         assert_eq!((looks.len(), watch.next["n1"].round), (1, 1));

@@ -13,7 +13,7 @@ use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
 use rackwright_api::v1::agent_service_server::AgentService;
 use rackwright_identity::ClientKey;
-use rackwright_lifecycle::seconds;
+use rackwright_lifecycle::{NodeId, seconds};
 use rackwright_store::{AgentSession, BootStageRow, StoreError, TokenRow, WriteTx};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -109,8 +109,8 @@ impl AgentService for Agents {
                 return Err(ApiError::Unauthenticated(why.0).into());
             }
         };
-        call::note_agent(&name);
-        let (identity, answer, authority) = credential(&self.0, &key, &name, &of)?;
+        call::note_agent(name.as_str());
+        let (identity, answer, authority) = credential(&self.0, &key, name.as_str(), &of)?;
         tx.record_agent_cert(&name, &authority).await.map_err(ApiError::from)?;
         let detail = format!(
             "registered as {name}, version {}, boot {}",
@@ -148,7 +148,7 @@ impl AgentService for Agents {
         // This task owns the connection, independent of the caller that waits for the answer. When the task ends, so
         // does the state of the session.
         let agent = ArrivingAgent {
-            node,
+            node: NodeId::stored(node),
             of,
             remote,
             hello: bounded(hello),
@@ -178,7 +178,7 @@ impl Agents {
         token: &TokenRow,
         request: &v1::RegisterRequest,
         (key, remote): (&str, &str),
-    ) -> Result<Result<(String, AgentSession), Refused>, ApiError> {
+    ) -> Result<Result<(NodeId, AgentSession), Refused>, ApiError> {
         let mac = &token.subject;
         if !token.body.is_empty() {
             let requester = BootRequester { mac, address: remote };
@@ -197,7 +197,7 @@ impl Agents {
             // the node's.
             return Err(not_valid());
         }
-        Ok(Ok((unknown::name_of(mac), AgentSession::default())))
+        Ok(Ok((NodeId::stored(unknown::name_of(mac)), AgentSession::default())))
     }
 }
 
@@ -258,21 +258,21 @@ async fn attend(
             return;
         }
         Err(error) => {
-            tracing::error!(node = agent.node, %error, "an agent could not be admitted");
+            tracing::error!(node = agent.node.as_str(), %error, "an agent could not be admitted");
             gate.refuse(error.into());
             return;
         }
     };
     gate.open();
-    let (node, admitted_agent) = (agent.node.as_str(), &arrived.admitted_agent);
+    let (node, admitted_agent) = (&agent.node, &arrived.admitted_agent);
     let served = async {
         if let Err(error) = Box::pin(compare_ledger(&core, admitted_agent, &agent.hello, arrived.open)).await {
-            tracing::error!(node, %error, "an agent could not be admitted");
+            tracing::error!(node = node.as_str(), %error, "an agent could not be admitted");
             return;
         }
         for message in early {
             if let Err(error) = Box::pin(heard(&core, admitted_agent, message)).await {
-                tracing::error!(node, %error, "an agent's message could not be stored");
+                tracing::error!(node = node.as_str(), %error, "an agent's message could not be stored");
                 return;
             }
         }
@@ -307,12 +307,12 @@ async fn next(of: &str, incoming: &mut Incoming) -> Option<v1::AgentMessage> {
 
 /// Handles an agent's messages until its stream ends.
 async fn listen(core: &Core, admitted_agent: &AdmittedAgent, mut incoming: Incoming) {
-    let node = admitted_agent.node.as_str();
-    while let Some(message) = next(node, &mut incoming).await {
+    let node = &admitted_agent.node;
+    while let Some(message) = next(node.as_str(), &mut incoming).await {
         core.agents.heard(node, admitted_agent.number, clock::now());
         // Boxed, so that this rare step does not enlarge the long-lived future.
         if let Err(error) = Box::pin(heard(core, admitted_agent, message)).await {
-            tracing::error!(node, %error, "an agent's message could not be stored");
+            tracing::error!(node = node.as_str(), %error, "an agent's message could not be stored");
             return;
         }
     }
@@ -342,7 +342,7 @@ mod tests {
         testing::add(&core, &testing::node("n1", State::Inspecting, None)).await;
         let (known, forged) = ("52:54:00:00:00:01", "52:54:00:00:00:02");
         let mut tx = core.store.write().await.unwrap();
-        tx.put_macs("n1", &[known.to_owned()]).await.unwrap();
+        tx.put_macs(&"n1".into(), &[known.to_owned()]).await.unwrap();
         tx.commit().await.unwrap();
         let service = Agents(core.clone());
         for mac in [known, forged] {
@@ -375,7 +375,7 @@ mod tests {
             .await
             .unwrap()
             .unwrap();
-        let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+        let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
         assert_eq!((&*record.address, &*record.address_witness), ("10.0.0.9", "connection"));
         assert!(core.store.boot_stages(&agent.hello.mac).await.unwrap().is_empty());
         let stages = core.store.boot_stages("52:54:00:00:00:01").await.unwrap();

@@ -88,7 +88,7 @@ impl Bmc {
         scope: &Scope,
         request: v1::ListBmcLogEntriesRequest,
     ) -> Result<v1::ListBmcLogEntriesResponse, ApiError> {
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         if !request.severity.is_empty() && rank(&request.severity) == 0 {
             return Err(ApiError::invalid("severity", "must be OK, Warning or Critical"));
         }
@@ -143,7 +143,7 @@ impl Bmc {
         (wanted, argument): (&str, &str),
         check: impl FnOnce(&NodeRecord) -> Result<(), ApiError>,
     ) -> Result<v1::BmcWork, ApiError> {
-        let id = names::id_of("name", name, "nodes")?;
+        let id = &names::node_id("name", name)?;
         let mut tx = match call.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(former),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use prost::Message;
 use rackwright_api::v1::{Mutation, Operation};
-use rackwright_lifecycle::{EventKind, OperationId, OperationKind, Timestamp, minutes};
+use rackwright_lifecycle::{EventKind, NodeId, OperationId, OperationKind, Timestamp, minutes};
 use rackwright_store::{DeploymentKeys, EventRow, NodeRecord, OperationRow, RequestKey, Scope, WriteTx};
 use secrecy::ExposeSecret as _;
 
@@ -208,7 +208,7 @@ impl<'a> MutatingCall<'a> {
     /// The errors of `change`, or another call changed the node at the same time.
     pub async fn node_operation(
         &self,
-        id: &str,
+        id: &NodeId,
         kind: OperationKind,
         change: impl FnOnce(&mut NodeRecord) -> Result<SideChanges, ApiError>,
     ) -> Result<Operation, ApiError> {
@@ -260,7 +260,7 @@ impl<'a> MutatingCall<'a> {
     /// The errors of `change`, or another call changed the node at the same time.
     pub async fn node_change(
         &self,
-        id: &str,
+        id: &NodeId,
         kind: &str,
         change: impl FnOnce(&mut NodeRecord) -> Result<(), ApiError>,
     ) -> Result<rackwright_api::v1::Node, ApiError> {

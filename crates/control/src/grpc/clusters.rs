@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rackwright_api::v1;
 use rackwright_api::v1::cluster_service_server::ClusterService;
 use rackwright_lifecycle::cluster::{Edge, Standing, State};
-use rackwright_lifecycle::{ClusterId, CustomerId, EventKind, OperationKind, Timestamp};
+use rackwright_lifecycle::{ClusterId, CustomerId, EventKind, NodeId, OperationKind, Timestamp};
 use rackwright_store::{ClusterRecord, ClusterSpec, Scope};
 use tonic::{Code, Request, Response, Status};
 
@@ -154,7 +154,7 @@ impl Clusters {
             };
             v1::ClusterMember {
                 node: format!("nodes/{}", node.id),
-                spare: spares.contains(&node.id),
+                spare: spares.iter().any(|spare| node.id == **spare),
                 state: convert::state(node.node.state).into(),
                 standing: member.standing.as_str().to_owned(),
                 reason,
@@ -247,7 +247,7 @@ impl Clusters {
         request: &v1::ReplaceClusterNodeRequest,
     ) -> Result<v1::Operation, ApiError> {
         let id = &names::cluster_id("name", &request.name)?;
-        let node = names::id_of("node", &request.node, "nodes")?;
+        let node = &names::node_id("node", &request.node)?;
         let change = |record: &mut ClusterRecord| replace(record, node, &request.reason);
         self.operation(call, id, OperationKind::ReplaceNode, change).await
     }
@@ -322,9 +322,14 @@ fn release(record: &mut ClusterRecord) -> Result<(), ApiError> {
 }
 
 /// Requests the replacement of a node of a cluster.
-fn replace(record: &mut ClusterRecord, node: &str, reason: &str) -> Result<(), ApiError> {
+fn replace(record: &mut ClusterRecord, node: &NodeId, reason: &str) -> Result<(), ApiError> {
     let placement = hall::placement_of(record)?;
-    if !placement.nodes.iter().chain(&placement.spares).any(|one| one == node) {
+    if !placement
+        .nodes
+        .iter()
+        .chain(&placement.spares)
+        .any(|one| *node == **one)
+    {
         return Err(ApiError::invalid(
             "node",
             format!("{node} is not a node of {}", record.id),

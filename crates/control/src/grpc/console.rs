@@ -214,7 +214,7 @@ fn is_fingerprint(text: &str) -> bool {
 
 impl Console {
     async fn access(&self, caller: Caller, field: &str, node: &str, types: bool) -> Result<ConsoleAccess, ApiError> {
-        let id = names::id_of(field, node, "nodes")?;
+        let id = &names::node_id(field, node)?;
         ConsoleAccess::new(&self.0, caller, id, types).await
     }
 }
@@ -234,7 +234,7 @@ impl ConsoleService for Console {
         let Some(ClientMessage::Enter(wanted)) = first else {
             return Err(ApiError::invalid("enter", "the first message must be enter, with node and mode").into());
         };
-        let id = names::id_of("enter.node", &wanted.node, "nodes")?;
+        let id = &names::node_id("enter.node", &wanted.node)?;
         let guest = session::enter(&self.0, caller, id, entry(&wanted)?).await?;
         let (answers, receiver) = mpsc::channel(QUEUE);
         tokio::spawn(show(guest, typed, answers));
@@ -293,7 +293,7 @@ impl ConsoleService for Console {
             request.mutation.as_ref(),
             &request,
         )?;
-        let id = names::id_of("node", &request.node, "nodes")?;
+        let id = &names::node_id("node", &request.node)?;
         let key = request.host_key_sha256.as_str();
         if !key.is_empty() && !is_fingerprint(key) {
             let fault = "must be SHA256: and 43 characters, as `ssh-keygen -lf` shows it, or empty";

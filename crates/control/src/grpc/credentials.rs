@@ -169,7 +169,7 @@ impl CredentialService for Credentials {
             request.mutation.as_ref(),
             &request,
         )?;
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         let now = call.now();
         let change = |record: &mut NodeRecord| {
             if bmc::is_ipmi(&record.spec) {

@@ -242,18 +242,14 @@ fn finding_name(row: &FindingRow) -> String {
 
 fn finding(row: FindingRow, other_addresses: Vec<String>) -> Result<v1::Finding, StoreError> {
     let body: Body = stored::json("finding of a discovery", &row.address, &row.body)?;
-    let node = if row.node.is_empty() {
-        String::new()
-    } else {
-        format!("nodes/{}", row.node)
-    };
+    let node = row.node.as_ref().map(|node| format!("nodes/{node}"));
     Ok(v1::Finding {
         name: finding_name(&row),
         address: row.address,
         other_addresses,
         state: row.state,
         reason: row.why,
-        node,
+        node: node.unwrap_or_default(),
         certificate_sha256: body.certificate,
         vendor: body.vendor,
         product: body.product,

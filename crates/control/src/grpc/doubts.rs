@@ -1,7 +1,7 @@
 //! Nodes with records that may be older than their machines: refused calls, and the ways to settle a doubt.
 
 use rackwright_api::v1;
-use rackwright_lifecycle::{ClusterId, EventKind};
+use rackwright_lifecycle::{ClusterId, EventKind, NodeId};
 use rackwright_store::{NodeRecord, Scope};
 
 use super::call::MutatingCall;
@@ -28,7 +28,7 @@ fn end_doubt(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// The node is not doubted, or was changed at the same time.
-pub async fn believe(core: &Core, call: &MutatingCall<'_>, id: &str, reason: &str) -> Result<v1::Node, ApiError> {
+pub async fn believe(core: &Core, call: &MutatingCall<'_>, id: &NodeId, reason: &str) -> Result<v1::Node, ApiError> {
     let mut tx = match call.begin().await? {
         Ok(tx) => tx,
         Err(former) => return Ok(former),

@@ -1,7 +1,7 @@
 //! `rackwright node explain`: all facts that explain the present state of a node.
 
 use rackwright_api::v1;
-use rackwright_lifecycle::{Agent, Bmc, BootTarget, Edge, Reading, Scope as Line, State, Timestamp, Wait};
+use rackwright_lifecycle::{Agent, Bmc, BootTarget, Edge, NodeId, Reading, Scope as Line, State, Timestamp, Wait};
 use rackwright_site::model::description;
 use rackwright_store::{NodeRecord, Permit, Readings, Scope, StoreError};
 
@@ -30,7 +30,7 @@ const CARDS: i64 = 4;
 ///
 /// # Errors
 /// The node does not exist, or the database failed.
-pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError> {
+pub async fn explain(core: &Core, id: &NodeId) -> Result<v1::Explanation, ApiError> {
     let now = clock::now();
     let mut record = core.store.node(&Scope::Site, id).await?;
     let rows = core.store.attempts(&record.id, record.node.since).await?;

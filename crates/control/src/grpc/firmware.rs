@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::firmware_service_server::FirmwareService;
-use rackwright_lifecycle::{EventKind, OperationKind};
+use rackwright_lifecycle::{EventKind, NodeId, OperationKind};
 use rackwright_redfish::FirmwareState;
 use rackwright_site::firmware::Row;
 use rackwright_site::model::WantedFirmware;
@@ -137,15 +137,15 @@ impl Firmware {
     }
 
     async fn record(&self, name: &str) -> Result<NodeRecord, ApiError> {
-        let id = names::id_of("name", name, "nodes")?;
+        let id = &names::node_id("name", name)?;
         Ok(self.0.store.node(&Scope::Site, id).await?)
     }
 }
 
 /// The last reading of a node's firmware: its time, and its content.
-fn seen(node: &str, row: Option<&FirmwareSeenRow>) -> Result<(v1::NodeFirmware, FirmwareState), StoreError> {
+fn seen(node: &NodeId, row: Option<&FirmwareSeenRow>) -> Result<(v1::NodeFirmware, FirmwareState), StoreError> {
     let body = row.map_or("", |row| row.body.as_str());
-    let state: FirmwareState = stored::json("firmware of the node", node, body)?;
+    let state: FirmwareState = stored::json("firmware of the node", node.as_str(), body)?;
     let message = v1::NodeFirmware {
         name: format!("nodes/{node}"),
         seen_time: row.and_then(|row| convert::time(row.at)),
@@ -185,13 +185,14 @@ async fn report_of(core: &Core, after: &str, records: &[NodeRecord]) -> Result<V
         return Ok(Vec::new());
     };
     let files = core.store.firmware_files().await?;
-    let rows = core.store.firmware_seen_between(after, &last.id).await?;
+    let rows = core.store.firmware_seen_between(after, last.id.as_str()).await?;
     let seen: HashMap<&str, &FirmwareSeenRow> = rows.iter().map(|row| (row.node.as_str(), row)).collect();
     let wanting = records
         .iter()
         .map(|record| (record, firmware::wanted_in(&site, record)))
         .filter(|(_, wanted)| !wanted.is_empty());
-    let reported = wanting.map(|(record, wanted)| compliance(record, wanted, seen.get(&*record.id).copied(), &files));
+    let reported =
+        wanting.map(|(record, wanted)| compliance(record, wanted, seen.get(record.id.as_str()).copied(), &files));
     reported.collect()
 }
 
@@ -341,7 +342,7 @@ impl FirmwareService for Firmware {
         let after = pages.after(&request.page_token)?;
         let records = self.0.store.nodes(&Scope::Site, &Vec::new(), after, limit).await;
         let records = records.map_err(ApiError::from)?;
-        let next_page_token = pages.token(records.len(), records.last().map(|r| r.id.clone()));
+        let next_page_token = pages.token(records.len(), records.last().map(|r| r.id.to_string()));
         let nodes = report_of(&self.0, after, &records).await.map_err(ApiError::from)?;
         Ok(Response::new(v1::FirmwareReport { nodes, next_page_token }))
     }

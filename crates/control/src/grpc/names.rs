@@ -1,7 +1,7 @@
 //! Resource names, filters, pages and field masks, according to the AIPs.
 
 use rackwright_api::v1::Node;
-use rackwright_lifecycle::{ClusterId, ImageId, InvalidId, OperationId, State, ids};
+use rackwright_lifecycle::{ClusterId, ImageId, InvalidId, NodeId, OperationId, State, ids};
 use rackwright_store::{Filter, Term};
 
 use crate::api_error::ApiError;
@@ -34,6 +34,14 @@ pub fn operation_id(field: &str, name: &str) -> Result<OperationId, ApiError> {
 /// The name has another form.
 pub fn image_id(field: &str, name: &str) -> Result<ImageId, ApiError> {
     id_of(field, name, "images").map(ImageId::named)
+}
+
+/// The id in `nodes/{id}`.
+///
+/// # Errors
+/// The name has another form.
+pub fn node_id(field: &str, name: &str) -> Result<NodeId, ApiError> {
+    id_of(field, name, "nodes").map(NodeId::named)
 }
 
 /// The id in `clusters/{id}`.

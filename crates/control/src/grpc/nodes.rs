@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::node_service_server::NodeService;
-use rackwright_lifecycle::{CustomerId, EventKind, Evidence, Node, OperationKind, State, Timestamp, Wait, Wanted};
+use rackwright_lifecycle::{
+    CustomerId, EventKind, Evidence, Node, NodeId, OperationKind, State, Timestamp, Wait, Wanted,
+};
 use rackwright_store::{
     AgentConnection, BmcAccount, Identity, NodeRecord, PendingPassword, Proof, Readings, Scope, Spec, StoreError,
 };
@@ -40,7 +42,8 @@ type Answer<T> = Result<Response<T>, Status>;
 
 impl Nodes {
     async fn read(&self, record: &NodeRecord) -> Result<v1::Node, ApiError> {
-        let mut inventory = stored::inventory(&record.id, self.0.store.inventory(&record.id).await?.as_deref())?;
+        let mut inventory =
+            stored::inventory(record.id.as_str(), self.0.store.inventory(&record.id).await?.as_deref())?;
         if let Some(inventory) = &mut inventory {
             cabling::name_neighbours(&self.0, &record.id, &mut inventory.nics).await?;
         }
@@ -55,7 +58,7 @@ impl Nodes {
         }
     }
 
-    fn sealed(&self, id: &str, password: &str) -> Result<Vec<u8>, ApiError> {
+    fn sealed(&self, id: &NodeId, password: &str) -> Result<Vec<u8>, ApiError> {
         let secret = SecretString::from(password.to_owned());
         let purpose = bmc_password_purpose(id);
         self.0
@@ -66,12 +69,13 @@ impl Nodes {
     }
 
     pub(super) fn new_record(&self, request: &v1::EnrollNodeRequest, now: Timestamp) -> Result<NodeRecord, ApiError> {
+        let id = names::chosen("node_id", NodeId::parse(&request.node_id))?;
         let spec = request.spec.clone().unwrap_or_default();
         let bmc = spec.bmc.unwrap_or_default();
         // Without a password, the factory list provides one.
         let sealed = match bmc.password.as_str() {
             "" => Vec::new(),
-            password => self.sealed(&request.node_id, password)?,
+            password => self.sealed(&id, password)?,
         };
         let spec = Spec {
             bmc_password: sealed,
@@ -95,7 +99,7 @@ impl Nodes {
             doubt: None,
         };
         Ok(NodeRecord {
-            id: request.node_id.clone(),
+            id,
             uid: self.0.new_id(),
             version: 1,
             node,
@@ -139,7 +143,7 @@ impl Nodes {
     pub(super) async fn deploy(
         &self,
         call: &MutatingCall<'_>,
-        id: &str,
+        id: &NodeId,
         deployment: v1::Deployment,
     ) -> Result<v1::Operation, ApiError> {
         // If a cluster claims the node after this read, the deployment is refused for the claim.
@@ -154,7 +158,7 @@ impl Nodes {
     pub(super) async fn claim(
         &self,
         call: &MutatingCall<'_>,
-        id: &str,
+        id: &NodeId,
         kind: OperationKind,
         deployment: v1::Deployment,
         change: impl FnOnce(&mut NodeRecord, &v1::Deployment, intent::Image) -> Result<(u64, u32), ApiError>,
@@ -195,7 +199,7 @@ impl Nodes {
         size: i32,
         token: &str,
     ) -> Result<(Vec<M>, String), ApiError> {
-        let id = names::id_of("parent", parent, "nodes")?;
+        let id = &names::node_id("parent", parent)?;
         let limit = names::page_size(size)?;
         let list = match kind {
             Proof::Report => "ListReports",
@@ -311,7 +315,7 @@ impl NodeService for Nodes {
     async fn get_node(&self, request: Request<v1::GetNodeRequest>) -> Answer<v1::Node> {
         let scope = caller::tenant(&self.0, &request).await?.scope;
         let request = request.into_inner();
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         let record = self.0.store.node(&scope, id).await.map_err(ApiError::from)?;
         let node = self.read(&record).await?;
         Ok(Response::new(customer_view::masked(
@@ -339,7 +343,7 @@ impl NodeService for Nodes {
             .nodes(&scope, &filter, after, limit)
             .await
             .map_err(ApiError::from)?;
-        let next_page_token = pages.token(records.len(), records.last().map(|r| r.id.clone()));
+        let next_page_token = pages.token(records.len(), records.last().map(|r| r.id.to_string()));
         let now = clock::now();
         let nodes = records
             .iter()
@@ -357,7 +361,7 @@ impl NodeService for Nodes {
         let (mutation, maps) = (request.mutation.as_ref(), [labels.clone()]);
         let call = MutatingCall::with_maps(&self.0, &caller, "UpdateNode", mutation, &plain, &maps)?;
         let node = request.node.clone().unwrap_or_default();
-        let id = names::id_of("node.name", &node.name, "nodes")?;
+        let id = &names::node_id("node.name", &node.name)?;
         let spec = node.spec.clone().unwrap_or_default();
         let bmc = spec.bmc.clone().unwrap_or_default();
         let paths = names::update_paths(&node, request.update_mask.as_ref())?;
@@ -417,7 +421,7 @@ impl NodeService for Nodes {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "DeleteNode", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         let mut tx = match call.begin::<()>().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
@@ -458,7 +462,7 @@ impl NodeService for Nodes {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "SetNodePower", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         let (action, now) = (request.action(), call.now());
         let change = |record: &mut NodeRecord| intent::power(record, action, now).map(|()| SideChanges::default());
         Ok(Response::new(
@@ -470,7 +474,7 @@ impl NodeService for Nodes {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "DeployNode", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         let deployment = request.deployment.clone().unwrap_or_default();
         Ok(Response::new(self.deploy(&call, id, deployment).await?))
     }
@@ -479,7 +483,7 @@ impl NodeService for Nodes {
         let caller = caller::user(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "ReimageNode", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         let deployment = request.deployment.clone().unwrap_or_default();
         customer_view::check_deployment(&caller.scope, &deployment)?;
         let operation = self
@@ -492,7 +496,7 @@ impl NodeService for Nodes {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "ReleaseNode", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         let change = |record: &mut NodeRecord| intent::release(record).map(|()| SideChanges::default());
         Ok(Response::new(
             call.node_operation(id, OperationKind::Release, change).await?,
@@ -503,7 +507,7 @@ impl NodeService for Nodes {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "HoldNode", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         Ok(Response::new(
             call.node_change(id, "hold", |r| intent::hold(r, &request.reason))
                 .await?,
@@ -514,7 +518,7 @@ impl NodeService for Nodes {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "ResumeNode", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         let confirmed = request.confirm_erase;
         let change = |record: &mut NodeRecord| intent::resume(record, confirmed).map(|()| SideChanges::default());
         Ok(Response::new(
@@ -526,7 +530,7 @@ impl NodeService for Nodes {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "QuarantineNode", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         Ok(Response::new(
             call.node_change(id, "quarantine", |r| intent::quarantine(r, &request.reason))
                 .await?,
@@ -537,7 +541,7 @@ impl NodeService for Nodes {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "ReadmitNode", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         let (confirmed, accepts_drives) = (request.confirm_erase, request.accept_drives);
         let accepts_tpm = enrolment::accepted_tpm(&request.accept_tpm)?;
         let side_changes = SideChanges {
@@ -555,7 +559,7 @@ impl NodeService for Nodes {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "RetryNode", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         let change = |record: &mut NodeRecord| intent::retry(record).map(|()| SideChanges::default());
         Ok(Response::new(
             call.node_operation(id, OperationKind::Retry, change).await?,
@@ -566,7 +570,7 @@ impl NodeService for Nodes {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "BelieveNode", request.mutation.as_ref(), &request)?;
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         Ok(Response::new(
             doubts::believe(&self.0, &call, id, &request.reason).await?,
         ))
@@ -574,7 +578,7 @@ impl NodeService for Nodes {
 
     async fn explain_node(&self, request: Request<v1::ExplainNodeRequest>) -> Answer<v1::Explanation> {
         caller::member(&self.0, &request).await?;
-        let id = names::id_of("name", &request.get_ref().name, "nodes")?;
+        let id = &names::node_id("name", &request.get_ref().name)?;
         Ok(Response::new(explain::explain(&self.0, id).await?))
     }
 
@@ -670,7 +674,11 @@ mod tests {
             record.node.claim = None;
         })
         .await;
-        let record = core.store.node(&Scope::Site, &lost).await.unwrap();
+        let record = core
+            .store
+            .node(&Scope::Site, &NodeId::stored(lost.as_str()))
+            .await
+            .unwrap();
         intent::delete(&record).unwrap();
         let refused = Nodes((*core).clone()).check_no_cluster(&record).await.unwrap_err();
         assert!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_api::v1::operation_service_server::OperationService;
-use rackwright_lifecycle::{Effect, OperationId, OperationKind, Outcome, Timestamp, Wait};
+use rackwright_lifecycle::{Effect, NodeId, OperationId, OperationKind, Outcome, Timestamp, Wait};
 use rackwright_store::{NodeRecord, OperationRow, Scope, StoreError, WriteTx};
 use tonic::{Code, Request, Response, Status};
 
@@ -57,7 +57,7 @@ impl Operations {
         let target = self.0.store.operation(&Scope::Site, id).await?.target;
         // The node is locked before the operation, in the same order as in a node's step.
         let node = match target.strip_prefix("nodes/") {
-            Some(node) => match tx.node(node).await {
+            Some(node) => match tx.node(&NodeId::stored(node)).await {
                 Err(StoreError::NotFound { .. }) => None,
                 other => Some(other?),
             },
@@ -87,7 +87,7 @@ impl Operations {
         let requested = tx.operation(id).await?;
         let response = call.end(tx, convert::operation(&requested, None)).await?;
         match row.target.strip_prefix("nodes/") {
-            Some(node) => self.0.notify_due(node),
+            Some(node) => self.0.notify_due(&NodeId::stored(node)),
             None => self.0.uploads.cancel(id),
         }
         Ok(response)
@@ -153,12 +153,12 @@ async fn progress(core: &Core, scope: &Scope, row: &OperationRow) -> Result<Opti
     if row.kind == OperationKind::Discover {
         return super::discovery::progress(core, &row.id).await.map(Some);
     }
-    let Some(id) = row.target.strip_prefix("nodes/") else {
+    let Some(id) = row.target.strip_prefix("nodes/").map(NodeId::stored) else {
         return Ok(None);
     };
     if row.kind == OperationKind::Firmware
         && *scope == Scope::Site
-        && let Some(reported) = core.firmware.reported(id)
+        && let Some(reported) = core.firmware.reported(&id)
     {
         return Ok(Some(v1::Progress {
             step: reported.step,
@@ -166,12 +166,12 @@ async fn progress(core: &Core, scope: &Scope, row: &OperationRow) -> Result<Opti
             ..v1::Progress::default()
         }));
     }
-    let record = match core.store.node(&Scope::Site, id).await {
+    let record = match core.store.node(&Scope::Site, &id).await {
         Err(StoreError::NotFound { .. }) => return Ok(None),
         other => other?,
     };
     let (from, to) = record.node.state.share();
-    let open = core.store.attempts(id, record.node.since).await?;
+    let open = core.store.attempts(&id, record.node.since).await?;
     let open = open.iter().find(|r| r.attempt.outcome == Outcome::Open);
     let job = open
         .and_then(|r| core.agents.progress(&r.node_id, &r.id))

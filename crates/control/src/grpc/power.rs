@@ -214,7 +214,12 @@ impl Power {
         let mut found: HashMap<String, (AlarmRow, Vec<String>)> = HashMap::new();
         for node in nodes.iter().take(NODES_MAX) {
             let name = &site.node(*node).name;
-            for row in self.0.store.alarms_of(name).await? {
+            for row in self
+                .0
+                .store
+                .alarms_of(&rackwright_lifecycle::NodeId::stored(&**name))
+                .await?
+            {
                 let entry = found.entry(row.id.clone()).or_insert_with(|| (row, Vec::new()));
                 entry.1.push(name.to_string());
             }
@@ -272,7 +277,7 @@ impl Power {
         let mut alarms = Vec::with_capacity(rows.len());
         for row in rows {
             let nodes = self.0.store.nodes_held_by(&row.id, "", HELD_MAX).await?;
-            alarms.push(alarm(row, nodes));
+            alarms.push(alarm(row, nodes.iter().map(ToString::to_string).collect()));
         }
         let mut coverage = Vec::new();
         if request.page_token.is_empty() {

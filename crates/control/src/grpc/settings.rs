@@ -1,6 +1,6 @@
 //! `SettingsService`: firmware settings of machines, compared with the wishes of their SKUs.
 
-use rackwright_lifecycle::OperationKind;
+use rackwright_lifecycle::{NodeId, OperationKind};
 use std::sync::Arc;
 
 use rackwright_api::v1;
@@ -51,7 +51,7 @@ fn setting(row: SettingRow, is_read: bool) -> v1::NodeSetting {
 }
 
 impl Settings {
-    async fn of(&self, id: &str) -> Result<v1::NodeSettings, ApiError> {
+    async fn of(&self, id: &NodeId) -> Result<v1::NodeSettings, ApiError> {
         let core = &self.0;
         let record = core.store.node(&Scope::Site, id).await?;
         let row = core.store.node_settings(id).await?;
@@ -67,7 +67,7 @@ impl Settings {
         };
         let sku = site.and_then(|(_, site)| {
             let own = site.skus.iter().find(|sku| *sku.name == *record.spec.sku);
-            let named = || site.node_named(&record.id).map(|node| site.sku_of(node));
+            let named = || site.node_named(record.id.as_str()).map(|node| site.sku_of(node));
             own.or_else(named).map(|sku| format!("skus/{}", sku.name))
         });
         let mut message = v1::NodeSettings {
@@ -104,7 +104,7 @@ impl Settings {
         };
         let after = pages.after(&request.page_token)?;
         let rows = self.0.store.settings_drift(after, limit).await?;
-        let next_page_token = pages.token(rows.len(), rows.last().map(|row| row.node.clone()));
+        let next_page_token = pages.token(rows.len(), rows.last().map(|row| row.node.to_string()));
         let mut nodes = Vec::with_capacity(rows.len());
         for row in rows {
             let record = match self.0.store.node(&Scope::Site, &row.node).await {
@@ -136,7 +136,7 @@ impl Settings {
         })
     }
 
-    async fn apply(&self, call: &MutatingCall<'_>, id: &str) -> Result<v1::Operation, ApiError> {
+    async fn apply(&self, call: &MutatingCall<'_>, id: &NodeId) -> Result<v1::Operation, ApiError> {
         let record = self.0.store.node(&Scope::Site, id).await?;
         let wants = self.0.wanted_settings.of(&self.0, &record).await?.is_some();
         let change = |record: &mut NodeRecord| {
@@ -155,7 +155,7 @@ impl Settings {
 impl SettingsService for Settings {
     async fn get_node_settings(&self, request: Request<v1::GetNodeSettingsRequest>) -> Answer<v1::NodeSettings> {
         caller::member(&self.0, &request).await?;
-        let id = names::id_of("name", &request.get_ref().name, "nodes")?;
+        let id = &names::node_id("name", &request.get_ref().name)?;
         Ok(Response::new(self.of(id).await?))
     }
 
@@ -172,7 +172,7 @@ impl SettingsService for Settings {
         let request = request.into_inner();
         let mutation = request.mutation.as_ref();
         let call = MutatingCall::new(&self.0, &caller, "ApplyNodeSettings", mutation, &request)?;
-        let id = names::id_of("name", &request.name, "nodes")?;
+        let id = &names::node_id("name", &request.name)?;
         Ok(Response::new(self.apply(&call, id).await?))
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rackwright_api::v1;
 use rackwright_api::v1::get_site_response::Message as GetSite;
 use rackwright_api::v1::site_service_server::SiteService;
-use rackwright_lifecycle::{ClusterId, EventKind};
+use rackwright_lifecycle::{ClusterId, EventKind, NodeId};
 use rackwright_planner::planner::{Planner, RestoreError};
 use rackwright_site::file::Checked;
 use rackwright_site::finding::{Finding, Severity};
@@ -194,7 +194,7 @@ impl Sites {
     }
 
     async fn message(&self, row: &SiteRow, site: &Site) -> Result<v1::Site, ApiError> {
-        let enrolled: HashSet<String> = self.0.store.node_ids().await?.into_iter().collect();
+        let enrolled: HashSet<NodeId> = self.0.store.node_ids().await?.into_iter().collect();
         let names = site.nodes.iter().map(|node| &*node.name);
         let missing = names.filter(|name| !enrolled.contains(*name)).take(NAMED_MAX);
         Ok(v1::Site {

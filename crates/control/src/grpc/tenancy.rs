@@ -463,7 +463,10 @@ async fn customers_reimage_and_release_what_is_theirs() {
     );
     assert!(refused.message().contains("alpha"), "{refused:?}");
     let mut tx = core.store.write().await.unwrap();
-    let mut single = tx.node(&id).await.unwrap();
+    let mut single = tx
+        .node(&rackwright_lifecycle::NodeId::stored(id.as_str()))
+        .await
+        .unwrap();
     single.node.claim.as_mut().unwrap().cluster = None;
     tx.save_node(&mut single, clock::now()).await.unwrap();
     tx.commit().await.unwrap();

@@ -1,6 +1,6 @@
 //! For tests: an operator's calls without a connection, through the same steps as every mutating call.
 
-use rackwright_lifecycle::{ClusterId, OperationKind};
+use rackwright_lifecycle::{ClusterId, NodeId, OperationKind};
 use std::sync::Arc;
 
 use prost::Message;
@@ -211,7 +211,7 @@ pub async fn deploy_with(
     };
     let caller = operator();
     let call = MutatingCall::new(core, &caller, "DeployNode", request.mutation.as_ref(), &request)?;
-    Nodes(core.clone()).deploy(&call, id, deployment).await
+    Nodes(core.clone()).deploy(&call, &NodeId::stored(id), deployment).await
 }
 
 /// Reimages a node.
@@ -230,7 +230,13 @@ pub async fn reimage_with(
     let call = MutatingCall::new(core, &caller, "ReimageNode", request.mutation.as_ref(), &request)?;
     let nodes = Nodes(core.clone());
     nodes
-        .claim(&call, id, OperationKind::Reimage, deployment, intent::reimage)
+        .claim(
+            &call,
+            &NodeId::stored(id),
+            OperationKind::Reimage,
+            deployment,
+            intent::reimage,
+        )
         .await
 }
 
@@ -259,41 +265,47 @@ pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: NodeRequest, imag
     let nodes = Nodes(core.clone());
     let simple = |change: Change| move |record: &mut NodeRecord| change(record).map(|()| SideChanges::default());
     match wish {
-        NodeRequest::Deploy => nodes.deploy(&call, id, deployment).await.map(drop),
+        NodeRequest::Deploy => nodes.deploy(&call, &NodeId::stored(id), deployment).await.map(drop),
         NodeRequest::Reimage => {
             let change = intent::reimage;
             nodes
-                .claim(&call, id, OperationKind::Reimage, deployment, change)
+                .claim(&call, &NodeId::stored(id), OperationKind::Reimage, deployment, change)
                 .await
                 .map(drop)
         }
         NodeRequest::Release => call
-            .node_operation(id, OperationKind::Release, simple(intent::release))
+            .node_operation(&NodeId::stored(id), OperationKind::Release, simple(intent::release))
             .await
             .map(drop),
         NodeRequest::Resume => call
-            .node_operation(id, OperationKind::Resume, simple(|record| intent::resume(record, true)))
+            .node_operation(
+                &NodeId::stored(id),
+                OperationKind::Resume,
+                simple(|record| intent::resume(record, true)),
+            )
             .await
             .map(drop),
         NodeRequest::Readmit => call
             .node_operation(
-                id,
+                &NodeId::stored(id),
                 OperationKind::Readmit,
                 simple(|record| intent::readmit(record, true)),
             )
             .await
             .map(drop),
         NodeRequest::Retry => call
-            .node_operation(id, OperationKind::Retry, simple(intent::retry))
+            .node_operation(&NodeId::stored(id), OperationKind::Retry, simple(intent::retry))
             .await
             .map(drop),
         NodeRequest::Hold => call
-            .node_change(id, "hold", |r| intent::hold(r, "a look at it"))
+            .node_change(&NodeId::stored(id), "hold", |r| intent::hold(r, "a look at it"))
             .await
             .map(drop),
         NodeRequest::Quarantine => {
             let change = |r: &mut NodeRecord| intent::quarantine(r, "a doubt");
-            call.node_change(id, "quarantine", change).await.map(drop)
+            call.node_change(&NodeId::stored(id), "quarantine", change)
+                .await
+                .map(drop)
         }
         NodeRequest::PowerOff | NodeRequest::PowerCycle => {
             let action = if wish == NodeRequest::PowerOff {
@@ -302,7 +314,9 @@ pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: NodeRequest, imag
                 v1::PowerAction::Cycle
             };
             let change = |r: &mut NodeRecord| intent::power(r, action, now).map(|()| SideChanges::default());
-            call.node_operation(id, OperationKind::Power, change).await.map(drop)
+            call.node_operation(&NodeId::stored(id), OperationKind::Power, change)
+                .await
+                .map(drop)
         }
         NodeRequest::Cancel => {
             let open = core

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_api::v1;
+use rackwright_lifecycle::NodeId;
 use rackwright_store::{EventRow, Filter, Scope, StoreError};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -75,7 +76,7 @@ async fn watch_nodes(
     loop {
         let page = core.store.nodes(&scope, &filter, &after, PAGE).await?;
         let Some(last) = page.last() else { break };
-        after.clone_from(&last.id);
+        last.id.as_str().clone_into(&mut after);
         for record in &page {
             shown.insert(record.id.clone());
             let node = Some(customer_view::node(
@@ -113,7 +114,7 @@ async fn watch_nodes(
             position = last.position;
             let changed: BTreeSet<&str> = events.iter().filter_map(|e| e.target.strip_prefix("nodes/")).collect();
             for id in changed {
-                let Some(message) = changed_node(&core, &scope, &filter, id, &mut shown).await? else {
+                let Some(message) = changed_node(&core, &scope, &filter, &NodeId::stored(id), &mut shown).await? else {
                     continue;
                 };
                 if sender.send(Ok(message)).await.is_err() {
@@ -142,13 +143,13 @@ async fn changed_node(
     core: &Core,
     scope: &Scope,
     filter: &Filter,
-    id: &str,
-    shown: &mut HashSet<String>,
+    id: &NodeId,
+    shown: &mut HashSet<NodeId>,
 ) -> Result<Option<v1::WatchNodesResponse>, StoreError> {
     let mut narrowed = filter.clone();
     narrowed.push(rackwright_store::Term {
         field: "name".into(),
-        value: id.to_owned(),
+        value: id.to_string(),
         negated: false,
     });
     let found = core.store.nodes(scope, &narrowed, "", 1).await?;

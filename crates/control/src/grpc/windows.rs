@@ -1,7 +1,7 @@
 //! Maintenance windows: the holder of a machine determines when it may be disturbed.
 
 use rackwright_api::v1;
-use rackwright_lifecycle::{ClusterId, EventKind, MaintenanceWindow, Span, Weekly};
+use rackwright_lifecycle::{ClusterId, EventKind, MaintenanceWindow, NodeId, Span, Weekly};
 use rackwright_store::{Scope, WindowRow};
 
 use super::call::MutatingCall;
@@ -93,7 +93,7 @@ pub(super) async fn set(
     let (mut generation, mut nodes) = (0, Vec::new());
     match window.target.split_once('/') {
         Some(("nodes", id)) => {
-            let record = tx.node_of(&scope, id).await?;
+            let record = tx.node_of(&scope, &NodeId::named(id)).await?;
             let Some(claim) = &record.node.claim else {
                 let hint = "an update of an unclaimed node needs no window";
                 return Err(ApiError::precondition(&window.target, "the node has no claim", hint));
@@ -138,7 +138,7 @@ pub(super) async fn set(
 pub(super) async fn get(core: &Core, scope: &Scope, target: String) -> Result<v1::MaintenanceWindow, ApiError> {
     let generation = match target.split_once('/') {
         Some(("nodes", id)) => {
-            let record = core.store.node(scope, id).await?;
+            let record = core.store.node(scope, &NodeId::named(id)).await?;
             let generation = record.node.claim.map_or(u64::MAX, |claim| claim.generation);
             i64::try_from(generation).unwrap_or(i64::MAX)
         }

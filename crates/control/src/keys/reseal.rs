@@ -2,7 +2,7 @@
 //! found by their header: a process that is killed in the middle has nothing to remember.
 
 use rackwright_identity::{SealError, Sealer, seal_header};
-use rackwright_lifecycle::OperationId;
+use rackwright_lifecycle::{NodeId, OperationId};
 use rackwright_store::{ClusterRecord, NodeRecord, SealedColumn, SealedSecret, StoreError};
 
 use crate::bmc::bmc_password_purpose;
@@ -62,7 +62,7 @@ async fn nodes(core: &Core, header: &[u8], batch: i64, done: &mut ResealCounts) 
     loop {
         let found = core.store.nodes_to_reseal(header, &after, batch).await?;
         let Some(last) = found.last() else { return Ok(()) };
-        after.clone_from(last);
+        last.as_str().clone_into(&mut after);
         let mut tx = core.store.write().await?;
         for id in &found {
             let mut record = match tx.node(id).await {
@@ -160,17 +160,23 @@ async fn secrets(
 /// The purpose to which a secret in a column is bound.
 fn purpose(column: SealedColumn, secret: &SealedSecret) -> String {
     let key = |place: usize| secret.key.get(place).map_or("", String::as_str);
-    let deployment = || (key(0), key(1).parse().unwrap_or(0), key(2).parse().unwrap_or(0));
+    let deployment = || {
+        (
+            NodeId::stored(key(0)),
+            key(1).parse().unwrap_or(0),
+            key(2).parse().unwrap_or(0),
+        )
+    };
     let deployment_key = |what: &str| {
         let (node, generation, deployment) = deployment();
-        deployment_key_purpose(what, node, generation, deployment)
+        deployment_key_purpose(what, &node, generation, deployment)
     };
     match column {
         SealedColumn::HostKey => deployment_key("host"),
         SealedColumn::ProvisionKey => deployment_key("provision"),
         SealedColumn::UserData => {
             let (node, generation, deployment) = deployment();
-            user_data::node_purpose(node, generation, deployment)
+            user_data::node_purpose(&node, generation, deployment)
         }
         SealedColumn::FactoryPassword => factory_password_purpose(key(0)),
         SealedColumn::DiscoverySecrets => secrets_purpose(&OperationId::stored(key(0))),

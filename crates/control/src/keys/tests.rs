@@ -3,7 +3,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rackwright_identity::{KeyFiles, SystemRng, sealed_under};
-use rackwright_lifecycle::{State, Timestamp};
+use rackwright_lifecycle::{NodeId, State, Timestamp};
 use rackwright_store::{
     ClusterSpec, DeploymentKeys, DiscoveryRow, FactoryCredential, FindingRow, FormerSpec, PendingPassword, Scope,
     SealedColumn, SealedSecret,
@@ -84,10 +84,10 @@ async fn fill(core: &Core) {
     let mut tx = core.store.write().await.unwrap();
     for id in ["n1", "n2", "n3"] {
         let mut record = testing::node(id, State::Available, None);
-        record.spec.bmc_password = seal(bmc_password_purpose(id));
+        record.spec.bmc_password = seal(bmc_password_purpose(&NodeId::stored(id)));
         record.spec.account.pending = (id == "n2").then(|| PendingPassword {
             username: "admin".into(),
-            password: seal(bmc_password_purpose(id)),
+            password: seal(bmc_password_purpose(&NodeId::stored(id))),
             at: Timestamp(1),
             refused_new: 0,
             refused_old: 0,
@@ -95,12 +95,12 @@ async fn fill(core: &Core) {
         tx.insert_node(&record).await.unwrap();
         let keys = DeploymentKeys {
             host_public: "h".into(),
-            host_private: seal(deployment_key_purpose("host", id, 7, 2)),
+            host_private: seal(deployment_key_purpose("host", &NodeId::stored(id), 7, 2)),
             provision_public: "p".into(),
-            provision_private: seal(deployment_key_purpose("provision", id, 7, 2)),
-            user_data: seal(user_data::node_purpose(id, 7, 2)),
+            provision_private: seal(deployment_key_purpose("provision", &NodeId::stored(id), 7, 2)),
+            user_data: seal(user_data::node_purpose(&NodeId::stored(id), 7, 2)),
         };
-        tx.put_deployment_keys(id, 7, 2, &keys).await.unwrap();
+        tx.put_deployment_keys(&NodeId::stored(id), 7, 2, &keys).await.unwrap();
     }
     let mut record = testing::cluster("alpha");
     let spec = |build: u32| ClusterSpec {
@@ -232,7 +232,7 @@ async fn an_unreadable_secret_blocks_no_other() {
     let (host, factory) = (SealedColumn::HostKey, SealedColumn::FactoryPassword);
     tx.put_sealed(host, &secret(&["n1", "7", "2"])).await.unwrap();
     tx.put_sealed(factory, &secret(&["f1"])).await.unwrap();
-    let mut record = tx.node("n1").await.unwrap();
+    let mut record = tx.node(&"n1".into()).await.unwrap();
     record.spec.bmc_password = other;
     tx.save_node(&mut record, clock::now()).await.unwrap();
     tx.commit().await.unwrap();

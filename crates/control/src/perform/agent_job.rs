@@ -7,7 +7,7 @@ use rackwright_api::v1;
 use rackwright_api::v1::control_message::Message as Control;
 use rackwright_api::v1::job::Work;
 use rackwright_api::v1::job_report::Result as JobResult;
-use rackwright_lifecycle::{Claim, Effect, EventKind, Outcome};
+use rackwright_lifecycle::{Claim, Effect, EventKind, NodeId, Outcome};
 use rackwright_store::{DeploymentKeys, EffectRow, EventRow, NodeRecord, Scope, StoreError};
 use secrecy::ExposeSecret as _;
 
@@ -26,7 +26,7 @@ const BOOT_ENTRY: &str = "Rackwright";
 
 /// Sends a job to the agent if this replica has its connection. If it has not, or the send fails, the agent's next hello or
 /// the deadline decides. If the job cannot be made, the effect fails with the reason.
-pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
+pub async fn send_job(core: &Core, node: &NodeId, effect: &EffectRow) {
     // Read after the effect was stored: a replica that got the connection since then sends the job.
     let record = match core.store.node(&Scope::Site, node).await {
         Ok(record) => record,
@@ -49,7 +49,7 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
         Err(unmade) => {
             let done = EffectResult::failed("job", unmade.to_string(), false);
             if let Err(error) = finish_effect(core, effect, &done).await {
-                tracing::error!(node, %error, "a job could not be prepared, and its effect could not be ended");
+                tracing::error!(node = node.as_str(), %error, "a job could not be prepared, and its effect could not be ended");
             }
             return;
         }
@@ -58,14 +58,14 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
         message: Some(Control::Job(job)),
     };
     if session.sender.try_send(Box::new(message)).is_err() {
-        tracing::warn!(node, effect = %effect.id, "the agent accepts no messages; its connection is closed");
+        tracing::warn!(node = node.as_str(), effect = %effect.id, "the agent accepts no messages; its connection is closed");
         session.end.cancel();
     }
 }
 
 /// Ends the connection because the job's input cannot be read now: the agent gets the job when it connects again.
-fn note_send_failure(core: &Core, node: &str, error: &StoreError) {
-    tracing::warn!(node, %error, "a job waits for the agent's next connection");
+fn note_send_failure(core: &Core, node: &NodeId, error: &StoreError) {
+    tracing::warn!(node = node.as_str(), %error, "a job waits for the agent's next connection");
     if let Some(session) = core.agents.session(node) {
         session.end.cancel();
     }
@@ -89,7 +89,7 @@ impl From<String> for JobBuildError {
 }
 
 /// Asks the agent to end a job, if this process has its connection.
-pub async fn cancel_job(core: &Core, node: &str, effect: &str) {
+pub async fn cancel_job(core: &Core, node: &NodeId, effect: &str) {
     if let Some(session) = core.agents.session(node) {
         cancel_job_at(&session, effect);
     }
@@ -201,7 +201,7 @@ pub(crate) async fn job_ended(
     admitted_agent: &AdmittedAgent,
     report: &v1::JobReport,
 ) -> Result<(), StoreError> {
-    let node = admitted_agent.node.as_str();
+    let node = &admitted_agent.node;
     if report.state() == v1::JobState::Running {
         if let Some(progress) = report.progress.clone() {
             core.agents.set_progress(node, &report.operation, progress);
@@ -211,7 +211,7 @@ pub(crate) async fn job_ended(
     let Some(effect) = core.store.effect(&report.operation).await? else {
         return Ok(());
     };
-    let is_theirs = effect.node_id == node
+    let is_theirs = effect.node_id == *node
         && effect.generation == admitted_agent.of.generation
         && effect.attempt.boot_id.as_ref() == Some(&admitted_agent.boot_id);
     if !is_theirs || effect.attempt.outcome != Outcome::Open {
@@ -249,7 +249,7 @@ fn bounded(mut done: EffectResult) -> EffectResult {
     done
 }
 
-fn written_event(node: &str, written: &v1::WriteImageResult) -> EventRow {
+fn written_event(node: &NodeId, written: &v1::WriteImageResult) -> EventRow {
     EventRow {
         at: clock::now(),
         kind: EventKind::ImageWritten,

@@ -221,7 +221,7 @@ pub(super) async fn power_off(core: &Core, record: &NodeRecord) -> EffectResult 
         client.wait_power(PowerGoal::Off, limit).await?;
         // The power-off stands even if this fails: the medium is ejected before the machine boots from its drive.
         if let Err(error) = medium::eject(core, record, &client).await {
-            tracing::warn!(node = record.id, %error, "the medium of the last boot is still in the virtual drive");
+            tracing::warn!(node = record.id.as_str(), %error, "the medium of the last boot is still in the virtual drive");
         }
         Ok(EffectResult::succeeded().seen(seen_off))
     })

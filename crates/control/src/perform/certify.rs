@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_identity::{ChainLink, EraseRecord, chain_hash, payload_hash};
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{NodeId, Timestamp};
 use rackwright_store::{ChainEntry, StoreError, WriteTx};
 
 use crate::clock;
@@ -53,7 +53,7 @@ impl Erase {
 pub async fn all(
     core: &Core,
     tx: &mut WriteTx,
-    node: &str,
+    node: &NodeId,
     erases: &[Erase],
     now: Timestamp,
 ) -> Result<(), StoreError> {

@@ -75,13 +75,13 @@ impl Fixture {
         let done = recorded(&fixture.core, &node, bmc.to_vec()).await;
         assert_eq!(done.outcome, Outcome::Succeeded);
         let mut tx = fixture.core.store.write().await.unwrap();
-        let mut record = tx.node("n1").await.unwrap();
+        let mut record = tx.node(&"n1".into()).await.unwrap();
         done.learned
             .unwrap()
             .store(&mut tx, &mut record, Timestamp(5))
             .await
             .unwrap();
-        inspected(&mut tx, "n1", Timestamp(6)).await.unwrap();
+        inspected(&mut tx, &"n1".into(), Timestamp(6)).await.unwrap();
         record.node.state = State::Reclaiming;
         record.node.evidence.drives = ["SERIAL-A".to_owned(), "SERIAL-B".to_owned()].into();
         tx.save_node(&mut record, Timestamp(7)).await.unwrap();
@@ -91,7 +91,9 @@ impl Fixture {
 
     async fn report_inventory(&self, inventory: &v1::Inventory) {
         let mut tx = self.core.store.write().await.unwrap();
-        tx.save_inventory("n1", &inventory.encode_to_vec()).await.unwrap();
+        tx.save_inventory(&"n1".into(), &inventory.encode_to_vec())
+            .await
+            .unwrap();
         tx.commit().await.unwrap();
     }
 
@@ -189,10 +191,11 @@ impl Fixture {
             }
             other => panic!("{other:?}"),
         };
+        let node = "n1".into();
         let kept = self
             .core
             .store
-            .proofs(&Scope::Site, Proof::EraseCertificate, "n1", i64::MAX, 10);
+            .proofs(&Scope::Site, Proof::EraseCertificate, &node, i64::MAX, 10);
         let kept = kept.await.unwrap().into_iter();
         let certificates = kept.map(|(_, body)| v1::EraseCertificate::decode(body.as_slice()).unwrap());
         (code, message, certificates.collect())
@@ -205,7 +208,7 @@ async fn a_machine_known_by_its_tpm_is_certified_only_with_the_tpm_cleared() {
     let mut fixture = Fixture::new(&[of_bmc("SERIAL-A")]).await;
     testing::booted(&fixture.core, "n1", "b1").await;
     let mut tx = fixture.core.store.write().await.unwrap();
-    let mut row = tx.agent_boot("n1").await.unwrap().unwrap();
+    let mut row = tx.agent_boot(&"n1".into()).await.unwrap().unwrap();
     row.identity = BY_TPM.into();
     tx.put_agent_boot(&row).await.unwrap();
     tx.commit().await.unwrap();
@@ -333,11 +336,11 @@ async fn a_drive_that_is_gone_is_named_once_and_one_that_the_bmc_still_lists_eac
     let one = inventory(&["SERIAL-A"]);
     fixture.report_inventory(&one).await;
     let reads = async |fixture: &Fixture, serials: &[&str]| {
-        let record = fixture.core.store.node(&Scope::Site, "n1").await.unwrap();
+        let record = fixture.core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
         let found = serials.iter().map(|serial| of_bmc(serial)).collect();
         let done = recorded(&fixture.core, &record, found).await;
         let mut tx = fixture.core.store.write().await.unwrap();
-        let mut record = tx.node("n1").await.unwrap();
+        let mut record = tx.node(&"n1".into()).await.unwrap();
         done.learned
             .unwrap()
             .store(&mut tx, &mut record, Timestamp(8))
@@ -373,7 +376,7 @@ async fn a_swapped_drive_is_certified_after_an_operator_accepted_it_and_the_reco
     fixture.report_inventory(&swapped).await;
     let accepts = async |fixture: &Fixture| {
         let mut tx = fixture.core.store.write().await.unwrap();
-        let mut record = tx.node("n1").await.unwrap();
+        let mut record = tx.node(&"n1".into()).await.unwrap();
         let is_accepted = accept(&mut tx, &mut record, "ann", Timestamp(9)).await.unwrap();
         tx.save_node(&mut record, Timestamp(9)).await.unwrap();
         tx.commit().await.unwrap();
@@ -445,7 +448,7 @@ async fn the_inventory_of_an_older_inspection_is_the_record() {
     assert_eq!(code, "drives-differ", "nobody has recorded a drive: {message}");
     assert!(message.contains("no source has recorded it"), "{message}");
     let mut tx = fixture.core.store.write().await.unwrap();
-    tx.expect_inventory("n1").await.unwrap();
+    tx.expect_inventory(&"n1".into()).await.unwrap();
     tx.commit().await.unwrap();
     let mut lying = inventory(&["SERIAL-A"]);
     lying.drives[0].size_bytes *= 11;

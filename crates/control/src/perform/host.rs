@@ -67,7 +67,7 @@ async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<E
         private_key,
     };
     let deployment = Deployment {
-        node: record.id.clone(),
+        node: record.id.to_string(),
         generation: claim.generation,
         number: claim.deployment,
     };
@@ -185,7 +185,7 @@ async fn checks(core: &Core, record: &NodeRecord) -> Result<EffectResult, Box<Ef
         .store
         .expected_inventory(&record.id)
         .await
-        .and_then(|bytes| stored::inventory(&record.id, bytes.as_deref()))
+        .and_then(|bytes| stored::inventory(record.id.as_str(), bytes.as_deref()))
         .map_err(|e| Box::new(EffectResult::unread(&e)))?;
     let expected = Expected {
         inventory: expected_inventory.unwrap_or_default(),
@@ -378,7 +378,7 @@ mod tests {
                 user_data: Vec::new(),
             };
             let mut tx = core.store.write().await.unwrap();
-            tx.put_deployment_keys("n1", 0, 1, &keys).await.unwrap();
+            tx.put_deployment_keys(&"n1".into(), 0, 1, &keys).await.unwrap();
             tx.commit().await.unwrap();
             let Ok(host) = host(&core, &record).await else {
                 panic!("there is an address and a key")

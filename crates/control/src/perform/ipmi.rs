@@ -148,7 +148,11 @@ async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarget) -> Resul
     };
     let outcome = client.set_boot(device, Persistence::Once).await?;
     for deviation in outcome.deviations {
-        tracing::info!(node = record.id, deviation, "the boot flags read back differently");
+        tracing::info!(
+            node = record.id.as_str(),
+            deviation,
+            "the boot flags read back differently"
+        );
     }
     Ok(EffectResult::succeeded()
         .seen(move |readings, now| readings.boot_target = Reading::Known { value: target, at: now }))
@@ -179,7 +183,7 @@ mod tests {
         record.spec.bmc_address = address.to_owned();
         record.spec.bmc_username = "admin".to_owned();
         let password = SecretString::from("a-password-of-21-byte");
-        let sealed = core.keys.sealer.seal(&password, &bmc_password_purpose("n1"));
+        let sealed = core.keys.sealer.seal(&password, &bmc_password_purpose(&"n1".into()));
         record.spec.bmc_password = sealed.unwrap();
         let done = perform(&core, &record, effect).expect("it is IPMI's").await;
         match done.outcome {
@@ -214,7 +218,7 @@ mod tests {
         record.spec.bmc_address = "ipmi://bmc".to_owned();
         assert!(perform(&core, &record, Effect::Validate).is_none());
         assert!(perform(&core, &record, Effect::PowerOn).is_some());
-        let refused = bmc::target("n1", &record.spec, &core.keys.sealer).unwrap_err();
+        let refused = bmc::target(&"n1".into(), &record.spec, &core.keys.sealer).unwrap_err();
         assert_eq!(refused.code(), ("bmc-no-redfish", false));
     }
 }

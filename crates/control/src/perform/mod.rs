@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use rackwright_lifecycle::bmc_state::uefi::Baseline;
 use rackwright_lifecycle::drives::DriveList;
-use rackwright_lifecycle::{Agent, Bmc, ClusterId, Effect, EventKind, Outcome, Power, Reading, Timestamp};
+use rackwright_lifecycle::{Agent, Bmc, ClusterId, Effect, EventKind, NodeId, Outcome, Power, Reading, Timestamp};
 use rackwright_store::{
     BmcStateRow, EventRow, Identity, NetworkTest, NodeRecord, Proof, Readings, SettingsRead, StoreError, WriteTx,
 };
@@ -131,7 +131,7 @@ impl LearnedFact {
     }
 }
 
-async fn put_lists(tx: &mut WriteTx, node: &str, lists: &[DriveList]) -> Result<(), StoreError> {
+async fn put_lists(tx: &mut WriteTx, node: &NodeId, lists: &[DriveList]) -> Result<(), StoreError> {
     for list in lists {
         tx.put_drive_list(node, list).await?;
     }
@@ -318,7 +318,7 @@ pub async fn perform(core: &Core, record: &NodeRecord, effect: Effect, nudge: &N
 }
 
 /// The event of a power reading that differs from the former one, or is known again after a power command.
-pub fn power_event(node: &str, before: &Reading<Power>, after: &Reading<Power>, now: Timestamp) -> Option<EventRow> {
+pub fn power_event(node: &NodeId, before: &Reading<Power>, after: &Reading<Power>, now: Timestamp) -> Option<EventRow> {
     let power = after.last().filter(|power| before.last() != Some(power))?;
     let (kind, word) = match power {
         Power::On => (EventKind::PowerOn, "on"),

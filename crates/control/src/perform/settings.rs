@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rackwright_lifecycle::{EventKind, Outcome, SETTINGS_DIFFER};
+use rackwright_lifecycle::{EventKind, NodeId, Outcome, SETTINGS_DIFFER};
 use rackwright_redfish::{BmcClient, RedfishError};
 use rackwright_site::model::{description, is_as_wanted};
 use rackwright_store::{EventRow, NodeRecord};
@@ -101,7 +101,7 @@ async fn followed(core: &Core, record: &NodeRecord, client: &BmcClient) -> Resul
     }
 }
 
-fn verified(node: &str, count: usize) -> EventRow {
+fn verified(node: &NodeId, count: usize) -> EventRow {
     EventRow {
         at: clock::now(),
         kind: EventKind::NodeSettingsVerified,

@@ -22,7 +22,7 @@ pub async fn needs(core: &Core, record: &NodeRecord, effect: Effect) -> Vec<Need
     }
     match core.facility.rooms(core).await {
         Ok(Some((site, rooms))) => {
-            let Some(node) = site.node_named(&record.id) else {
+            let Some(node) = site.node_named(record.id.as_str()) else {
                 return needs;
             };
             let settle_us = seconds(i64::from(core.config.limits.power_on.settle_s));
@@ -160,7 +160,7 @@ pub async fn admit(
 
 #[cfg(test)]
 mod tests {
-    use rackwright_lifecycle::{PowerGoal, PowerRequest, State};
+    use rackwright_lifecycle::{NodeId, PowerGoal, PowerRequest, State};
     use rackwright_store::Scope;
 
     use super::*;
@@ -169,19 +169,19 @@ mod tests {
     use crate::{clock, testing};
 
     async fn step(core: &testing::TestCore, node: &str) -> NodeRecord {
-        let nudge = core.running_steps.begin(node).unwrap();
-        step_until_rest((*core).clone(), node.into(), nudge).await;
-        core.store.node(&Scope::Site, node).await.unwrap()
+        let nudge = core.running_steps.begin(&NodeId::stored(node)).unwrap();
+        step_until_rest((*core).clone(), NodeId::stored(node), nudge).await;
+        core.store.node(&Scope::Site, &NodeId::stored(node)).await.unwrap()
     }
 
     /// Takes a node's place on its circuit, as for a power-on.
     async fn take(core: &Core, node: &str) {
-        let record = core.store.node(&Scope::Site, node).await.unwrap();
+        let record = core.store.node(&Scope::Site, &NodeId::stored(node)).await.unwrap();
         let needs = needs(core, &record, Effect::PowerOn).await;
         let mut tx = core.store.write().await.unwrap();
         let wait = admit(&mut tx, &record, &[], &needs, clock::now()).await.unwrap();
         assert_eq!(wait, None);
-        tx.use_permits(node, "an effect", 0).await.unwrap();
+        tx.use_permits(&NodeId::stored(node), "an effect", 0).await.unwrap();
         tx.commit().await.unwrap();
     }
 
@@ -204,7 +204,7 @@ mod tests {
             "its turn to be switched on, in line at circuit C7: 1 of 1 in use"
         );
         assert!(core.store.open_effects().await.unwrap().is_empty());
-        let told = explain(&core, "n2").await.unwrap();
+        let told = explain(&core, &"n2".into()).await.unwrap();
         assert_eq!(
             told.summary.split_once(", waiting for ").unwrap().1,
             format!(
@@ -214,13 +214,13 @@ mod tests {
         );
 
         let mut tx = core.store.write().await.unwrap();
-        let mut record = tx.node("n2").await.unwrap();
+        let mut record = tx.node(&"n2".into()).await.unwrap();
         record.node.wanted.power = None;
         tx.save_node(&mut record, clock::now()).await.unwrap();
         tx.commit().await.unwrap();
         let record = step(&core, "n2").await;
         assert_eq!(record.wait, Wait::Rest);
-        assert!(core.store.permits("n2").await.unwrap().is_empty());
-        assert_eq!(core.store.permits("n1").await.unwrap().len(), 1);
+        assert!(core.store.permits(&"n2".into()).await.unwrap().is_empty());
+        assert_eq!(core.store.permits(&"n1".into()).await.unwrap().len(), 1);
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rackwright_lifecycle::drives::Source;
 use rackwright_lifecycle::outcome::apply;
 use rackwright_lifecycle::{
-    Agent, Attempt, Decision, Edge, Effect, EffectClass, EventKind, Kind, Outcome, Power, Reading, State, Timestamp,
-    Wait, decide, forced_outcome, usage,
+    Agent, Attempt, Decision, Edge, Effect, EffectClass, EventKind, Kind, NodeId, Outcome, Power, Reading, State,
+    Timestamp, Wait, decide, forced_outcome, usage,
 };
 use rackwright_store::{EffectRow, EventRow, HistoryRow, NodeRecord, Permit, Readings, Scope, StoreError, WriteTx};
 use tokio::sync::Notify;
@@ -27,7 +27,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Steps until the node is at rest or this process stops.
-pub async fn step_until_rest(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
+pub async fn step_until_rest(core: Arc<Core>, node: NodeId, nudge: Arc<Notify>) {
     let span = tracing::info_span!("step", node = %node);
     steps(core, node, nudge).instrument(span).await;
 }
@@ -35,7 +35,7 @@ pub async fn step_until_rest(core: Arc<Core>, node: String, nudge: Arc<Notify>) 
 /// Releases the node when its step ends, also by a panic, so that another step may begin.
 struct StepGuard<'a> {
     core: &'a Core,
-    node: &'a str,
+    node: &'a NodeId,
 }
 
 impl Drop for StepGuard<'_> {
@@ -44,12 +44,12 @@ impl Drop for StepGuard<'_> {
     }
 }
 
-async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
+async fn steps(core: Arc<Core>, node: NodeId, nudge: Arc<Notify>) {
     let guard = StepGuard {
         core: &core,
         node: &node,
     };
-    core.point(CrashPoint::Begin, &node).await;
+    core.point(CrashPoint::Begin, node.as_str()).await;
     let (mut pause, mut known) = (RETRY_PAUSE, None);
     loop {
         match step(&core, &node, &nudge, known.take()).await {
@@ -124,7 +124,7 @@ fn is_done_by_step(effect: &EffectRow) -> bool {
     effect.attempt.effect.class() != EffectClass::Once
 }
 
-async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Result<Next, StoreError> {
+async fn step(core: &Core, id: &NodeId, nudge: &Notify, known: Option<Known>) -> Result<Next, StoreError> {
     let is_nudged = core.running_steps.take_changed(id);
     let now = clock::now();
     let Known {
@@ -344,9 +344,9 @@ async fn act(core: &Core, known: Known, mut row: EffectRow, nudge: &Notify) -> R
         return Ok(Known::next(record, rows, last_boot));
     }
     let limit = Duration::from_micros(u64::try_from(row.attempt.deadline.since(clock::now())).unwrap_or(0));
-    core.point(CrashPoint::BeforeEffect, &record.id).await;
+    core.point(CrashPoint::BeforeEffect, record.id.as_str()).await;
     let done = tokio::time::timeout(limit, perform::perform(core, &record, effect, nudge)).await;
-    core.point(CrashPoint::AfterEffect, &record.id).await;
+    core.point(CrashPoint::AfterEffect, record.id.as_str()).await;
     let done = done.unwrap_or_else(|_| {
         let message = format!("{} did not end within {} s", effect.as_str(), limit.as_secs());
         EffectResult::failed("deadline", message, true)
@@ -392,7 +392,7 @@ async fn store_result(
 fn conflict(record: &NodeRecord) -> StoreError {
     StoreError::Conflict {
         kind: "node",
-        id: record.id.clone(),
+        id: record.id.to_string(),
     }
 }
 
@@ -609,7 +609,7 @@ async fn finish(
     has_step: bool,
 ) -> Result<Ended, StoreError> {
     let now = clock::now();
-    let (node, effect_id) = (effect.node_id.as_str(), effect.id.as_str());
+    let (node, effect_id) = (&effect.node_id, effect.id.as_str());
     if !tx.end_effect(effect_id, &done.outcome, now).await? {
         return Ok(None);
     }
@@ -643,7 +643,7 @@ async fn finish(
     }
     certify::all(core, &mut tx, node, &done.erases, now).await?;
     if let Outcome::Failed { code, message, .. } = &done.outcome {
-        tracing::warn!(node, effect_id, code, message, "effect failed");
+        tracing::warn!(node = node.as_str(), effect_id, code, message, "effect failed");
         tx.add_event(&failure_event(node, effect_id, code, message, now))
             .await?;
     }
@@ -677,7 +677,7 @@ async fn finish(
     Ok(is_known.then_some((record, attempt)))
 }
 
-fn failure_event(node: &str, effect_id: &str, code: &str, message: &str, now: Timestamp) -> EventRow {
+fn failure_event(node: &NodeId, effect_id: &str, code: &str, message: &str, now: Timestamp) -> EventRow {
     EventRow {
         at: now,
         kind: EventKind::EffectFailed,

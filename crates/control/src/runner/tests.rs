@@ -36,9 +36,9 @@ async fn an_effect_that_was_begun_unknown_to_us_is_not_waited_for() {
     let mut tx = core.store.write().await.unwrap();
     tx.begin_effect(&row).await.unwrap();
     tx.commit().await.unwrap();
-    let nudge = core.running_steps.begin("n1").unwrap();
+    let nudge = core.running_steps.begin(&"n1".into()).unwrap();
     step_until_rest(core.clone(), "n1".into(), nudge).await;
-    let tries = core.store.attempts("n1", record.node.since).await.unwrap();
+    let tries = core.store.attempts(&"n1".into(), record.node.since).await.unwrap();
     assert_eq!(tries[0].attempt.outcome, Outcome::Interrupted);
     assert!(tries.len() > 1, "something is done at once: {tries:?}");
     assert!(core.store.open_effects().await.unwrap().is_empty());
@@ -61,7 +61,7 @@ async fn spans(core: &Core) -> Vec<bool> {
 async fn take_edge_later(core: &Core, seconds: &mut i64, edge: Edge) {
     *seconds += 10;
     clock::simulated::set(Timestamp(*seconds * 1_000_000 + 500_000));
-    let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+    let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     super::step::force_edge(core, &record, edge).await.unwrap();
 }
 
@@ -103,13 +103,13 @@ async fn a_node_counts_while_it_is_in_its_customers_hands() {
     now += 10;
     clock::simulated::set(Timestamp(now * 1_000_000));
     let mut tx = core.store.write().await.unwrap();
-    let mut record = tx.node("n1").await.unwrap();
+    let mut record = tx.node(&"n1".into()).await.unwrap();
     record.node.wanted.condemn = Some("a fan is loud".into());
     tx.save_node(&mut record, clock::now()).await.unwrap();
     tx.commit().await.unwrap();
-    let nudge = core.running_steps.begin("n1").unwrap();
+    let nudge = core.running_steps.begin(&"n1".into()).unwrap();
     step_until_rest(core.clone(), "n1".into(), nudge).await;
-    let state = core.store.node(&Scope::Site, "n1").await.unwrap().node.state;
+    let state = core.store.node(&Scope::Site, &"n1".into()).await.unwrap().node.state;
     assert_eq!(state, State::Quarantined);
 
     let period = Period {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rackwright_lifecycle::{Effect, Limits, Resource, Timestamp, minutes};
+use rackwright_lifecycle::{Effect, Limits, NodeId, Resource, Timestamp, minutes};
 use rackwright_store::{NodeRecord, Store};
 
 use super::chance::Chance;
@@ -37,7 +37,7 @@ async fn users(store: &Store, limits: &Limits, now: Timestamp) -> BTreeMap<Resou
                 *room = need.room;
                 let is_at_it = |end: Option<Timestamp>| end.is_none_or(|end| end.plus(need.settle_us) > now);
                 if tries.iter().any(|row| is_at_it(row.attempt.ended_at)) {
-                    nodes.insert(id.clone());
+                    nodes.insert(id.to_string());
                 }
             }
         }
@@ -63,7 +63,7 @@ pub async fn look(store: &Store, limits: &Limits) -> (Vec<String>, bool) {
 /// Whether a node rests in a queue for good reason: the resource is full, or a replica will check the queue soon.
 pub async fn is_in_line(store: &Store, node: &str, processes: &[Process]) -> bool {
     let now = clock::now();
-    let permits = store.permits(node).await.expect("permits can be read");
+    let permits = store.permits(&NodeId::stored(node)).await.expect("permits can be read");
     let Some(permit) = permits.iter().find(|permit| !permit.is_taken) else {
         return false;
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rackwright_api::v1::control_message::Message as Control;
-use rackwright_lifecycle::{Edge, Effect, EventKind, OperationKind, Outcome, State};
+use rackwright_lifecycle::{Edge, Effect, EventKind, NodeId, OperationKind, Outcome, State};
 use rackwright_store::{EventRow, NodeRecord, OperationRow, Scope, Store};
 use tonic::Code;
 
@@ -36,7 +36,10 @@ impl EventFollower {
                 fake.world().wrong.push(wrong);
             }
             let proof = match event.target.strip_prefix("nodes/") {
-                Some(id) => store.node_settings(id).await.expect("settings can be read"),
+                Some(id) => store
+                    .node_settings(&NodeId::stored(id))
+                    .await
+                    .expect("settings can be read"),
                 None => None,
             };
             let mut world = fake.world();
@@ -93,7 +96,7 @@ impl EventFollower {
                 .iter()
                 .map(|row| (row.edge.clone(), row.from.to_string(), row.to.to_string()))
                 .collect();
-            let seen = self.seen.get(&record.id).cloned().unwrap_or_default();
+            let seen = self.seen.get(record.id.as_str()).cloned().unwrap_or_default();
             if history != seen {
                 wrong.push(format!("{}: history {history:?}, watched {seen:?}", record.id));
             }
@@ -132,7 +135,10 @@ pub async fn job(store: &Store, sent: &Sent, sender: &str) -> Option<String> {
     let Some(Control::Job(job)) = &sent.message.message else {
         return None;
     };
-    let record = store.node(&Scope::Site, id).await.expect("the node is there");
+    let record = store
+        .node(&Scope::Site, &NodeId::stored(id))
+        .await
+        .expect("the node is there");
     let hold = &record.hold;
     if hold.replica != sender {
         return Some(format!(
@@ -148,7 +154,7 @@ pub async fn job(store: &Store, sent: &Sent, sender: &str) -> Option<String> {
         ));
     };
     let rows = store
-        .attempts(id, effect.state_since)
+        .attempts(&NodeId::stored(id), effect.state_since)
         .await
         .expect("effects can be read");
     let mut before = rows
@@ -231,14 +237,17 @@ pub async fn requests_to_pool(store: &Store) -> Vec<(String, NodeRequest)> {
         _ => None,
     };
     let records = records(store).await;
-    records.iter().filter_map(|r| Some((r.id.clone(), way(r)?))).collect()
+    records
+        .iter()
+        .filter_map(|r| Some((r.id.to_string(), way(r)?)))
+        .collect()
 }
 
 /// Faults after everything was returned to the pool.
 pub async fn violations(store: &Store, fake: &Fake) -> Vec<String> {
     let mut wrong = Vec::new();
     for record in records(store).await {
-        let content = fake.world().machine(&record.id).content.clone();
+        let content = fake.world().machine(record.id.as_str()).content.clone();
         if record.node.state != State::Available || content != Content::Clean {
             let (state, reason) = (record.node.state, &record.reason);
             wrong.push(format!(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_lifecycle::{State, Timestamp};
+use rackwright_lifecycle::{NodeId, State, Timestamp};
 use rackwright_store::{Period, Scope, Store};
 
 use super::checks;
@@ -17,7 +17,10 @@ fn second(at: Timestamp) -> i64 {
 /// The use according to the node's history: from each hand-over until the node leaves the hands of its customer. A
 /// successful reimage does not end it. A span of less than a second does not count.
 async fn spans_of(store: &Store, node: &str) -> Vec<Span> {
-    let mut history = store.history(node, i64::MAX).await.expect("history can be read");
+    let mut history = store
+        .history(&NodeId::stored(node), i64::MAX)
+        .await
+        .expect("history can be read");
     history.reverse();
     let mut spans: Vec<Span> = Vec::new();
     for row in history {
@@ -47,12 +50,15 @@ pub async fn violations(store: &Store) -> Vec<String> {
         .expect("use can be read");
     let mut recorded: BTreeMap<String, Vec<Span>> = BTreeMap::new();
     for row in rows {
-        recorded.entry(row.node).or_default().push((row.from_s, row.to_s));
+        recorded
+            .entry(row.node.to_string())
+            .or_default()
+            .push((row.from_s, row.to_s));
     }
     let mut wrong = Vec::new();
     for record in checks::records(store).await {
-        let found = recorded.remove(&record.id).unwrap_or_default();
-        let wanted = spans_of(store, &record.id).await;
+        let found = recorded.remove(record.id.as_str()).unwrap_or_default();
+        let wanted = spans_of(store, record.id.as_str()).await;
         if found != wanted {
             wrong.push(format!(
                 "{} is recorded as in use {found:?}, and was {wanted:?}",

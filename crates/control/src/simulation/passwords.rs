@@ -21,7 +21,7 @@ pub async fn violations(store: &Store, fake: &Fake, sealer: &Sealer) -> Vec<Stri
     let mut wrong = Vec::new();
     for record in records(store).await {
         let (id, spec) = (&record.id, &record.spec);
-        let accounts = fake.world().bmcs[id].accounts().clone();
+        let accounts = fake.world().bmcs[id.as_str()].accounts().clone();
         let password = sealer.open(&spec.bmc_password, &bmc_password_purpose(id));
         let password = password.expect("it was sealed here");
         let is_good = accounts.opens(&spec.bmc_username, password.expose_secret());

@@ -86,14 +86,14 @@ impl Fake {
     async fn does(&self, core: &Core, record: &NodeRecord, effect: Effect) -> EffectResult {
         let fault = self.fault();
         self.pause(1, 900).await;
-        if fault == Some(Fault::Before) || self.world().is_silent(&record.id, effect, clock::now()) {
+        if fault == Some(Fault::Before) || self.world().is_silent(record.id.as_str(), effect, clock::now()) {
             return unreachable_bmc();
         }
         let done = match effect {
             Effect::AwaitHost | Effect::ValidateFromOutside => self.host_answers(core, record).await,
             Effect::Validate => self.validate(record),
             Effect::ChangePassword => self.change_password(core, record).await,
-            Effect::ReadDrives => drives_recorded(core, record, vec![known_to_bmc(&record.id)]).await,
+            Effect::ReadDrives => drives_recorded(core, record, vec![known_to_bmc(record.id.as_str())]).await,
             other => self.at_once(record, other),
         };
         self.pause(0, 900).await;
@@ -152,7 +152,7 @@ impl Fake {
     async fn host_answers(&self, core: &Core, record: &NodeRecord) -> EffectResult {
         let end = clock::now().plus(seconds(i64::from(core.config.policy.host_boot_s) - 3));
         while clock::now() < end {
-            if self.world().machine(&record.id).running == Running::Host {
+            if self.world().machine(record.id.as_str()).running == Running::Host {
                 return EffectResult::succeeded();
             }
             if core
@@ -170,7 +170,7 @@ impl Fake {
 
     /// Runs the real algorithm on a simulated BMC. Sometimes a message is lost.
     async fn change_password(&self, core: &Core, record: &NodeRecord) -> EffectResult {
-        let bmc_access = self.world().bmcs[&record.id].clone();
+        let bmc_access = self.world().bmcs[record.id.as_str()].clone();
         let failures_of_1000 = self.world().failures_of_1000;
         let lost = match (self.chance.of_1000(failures_of_1000 * 4), self.chance.of_1000(500)) {
             (true, true) => Some(Lost::Request),
@@ -194,7 +194,7 @@ impl Fake {
         if self.chance.of_1000(world.failures_of_1000 / 2) {
             return EffectResult::failed("check-failed", "a check failed, as simulated", false);
         }
-        let machine = world.machine(&record.id);
+        let machine = world.machine(record.id.as_str());
         let wanted = Content::Image(claim.generation, claim.image_digest.clone());
         if machine.running == Running::Host && machine.content == wanted {
             EffectResult::succeeded()

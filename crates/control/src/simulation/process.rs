@@ -9,7 +9,7 @@ use std::time::Duration;
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
 use rackwright_api::v1::control_message::Message as Control;
-use rackwright_lifecycle::{State, Timestamp};
+use rackwright_lifecycle::{NodeId, State, Timestamp};
 use rackwright_site::model::WantedSettings;
 use rackwright_store::{ImageVersionBody, ImageVersionRow, Scope};
 use tempfile::TempDir;
@@ -153,7 +153,11 @@ impl Process {
         record.node.since = clock::now();
         record.spec.bmc_address = "https://bmc".into();
         record.spec.bmc_username = "root".into();
-        let sealed = self.core.keys.sealer.seal(&FACTORY.into(), &bmc_password_purpose(id));
+        let sealed = self
+            .core
+            .keys
+            .sealer
+            .seal(&FACTORY.into(), &bmc_password_purpose(&NodeId::stored(id)));
         record.spec.bmc_password = sealed.expect("it is sealed");
         let mut tx = self.core.store.write().await.expect("a change begins");
         tx.insert_node(&record).await.expect("the node is added");
@@ -194,7 +198,10 @@ impl Process {
             secure_boot: Some(true),
             ..WantedSettings::default()
         });
-        let wanted = ids.iter().filter(|_| wants).map(|id| (id.clone(), wish.clone()));
+        let wanted = ids
+            .iter()
+            .filter(|_| wants)
+            .map(|id| (NodeId::stored(id.as_str()), wish.clone()));
         self.wanted = Arc::new(Wanted::of_nodes(wanted.collect()));
         self.publish_settings();
     }
@@ -306,7 +313,7 @@ impl Process {
                     end: end.clone(),
                 });
                 let agent = ArrivingAgent {
-                    node: node.clone(),
+                    node: NodeId::stored(node.clone()),
                     of: certificate.of,
                     remote: ADDRESS.into(),
                     hello: world.hello(&node),
@@ -343,7 +350,7 @@ impl Process {
     pub fn say(&mut self, id: &str, number: i64, certificate: &Certificate, message: Message) {
         let core = self.core.clone();
         let admitted_agent = AdmittedAgent {
-            node: id.to_owned(),
+            node: NodeId::stored(id.to_owned()),
             number,
             of: certificate.of.clone(),
             boot_id: certificate.kernel_boot_id.clone(),
@@ -357,7 +364,9 @@ impl Process {
     /// Notices the end of a connection.
     pub fn gone(&mut self, id: &str, number: i64) {
         let (core, node) = (self.core.clone(), id.to_owned());
-        self.call(id, async move { note_disconnect(&core, &node, number).await });
+        self.call(id, async move {
+            note_disconnect(&core, &NodeId::stored(node.as_str()), number).await
+        });
     }
 
     /// Makes an operator's request.
@@ -392,13 +401,17 @@ async fn certificate(core: &Core, fake: &Fake, node: &str, boot: u64) -> Option<
     let token = match token {
         Some(token) => token,
         None => {
-            let record = core.store.node(&Scope::Site, node).await.expect("the node is there");
+            let record = core
+                .store
+                .node(&Scope::Site, &NodeId::stored(node))
+                .await
+                .expect("the node is there");
             let may_boot = agent_boot::looks_for_boot(core, &record, &mac, true).await;
             if !may_boot.expect("the database answers") {
                 return None;
             }
             let mut tx = core.store.write().await.expect("a change begins");
-            let given = agent_boot::give_plan(core, &mut tx, node, requester).await;
+            let given = agent_boot::give_plan(core, &mut tx, &NodeId::stored(node), requester).await;
             core.commit(tx).await.expect("it is committed");
             let token = given.expect("the database answers").ok()?;
             let mut world = fake.world();

@@ -34,7 +34,7 @@ impl OwnershipCheck {
         };
         let open = store.open_effects().await.expect("effects can be read");
         for effect in &open {
-            let AgentConnection { replica, .. } = holder(&effect.node_id);
+            let AgentConnection { replica, .. } = holder(effect.node_id.as_str());
             let is_new = !self.known.contains(&effect.id);
             let is_once = effect.attempt.effect.class() == EffectClass::Once;
             let is_its = match (is_once, replica.as_str()) {
@@ -98,7 +98,7 @@ pub async fn overdue_nodes(store: &Store, processes: &[Process]) -> Vec<String> 
         let decision = decide(&record.node, &facts, policy, now);
         // The lease of a dead replica ends within a minute.
         let is_soon = record.due_at <= core.lease_end(now);
-        if verdict.is_none() && bounds::is_in_line(store, &record.id, processes).await {
+        if verdict.is_none() && bounds::is_in_line(store, record.id.as_str(), processes).await {
             continue;
         }
         if !is_soon && (verdict.is_some() || !matches!(decision, Decision::Wait { .. })) {

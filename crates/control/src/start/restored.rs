@@ -13,7 +13,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use rackwright_identity::RngError;
-use rackwright_lifecycle::{Doubt, DoubtCause, EventKind};
+use rackwright_lifecycle::{Doubt, DoubtCause, EventKind, NodeId};
 use rackwright_store::{DatabaseAge, EventRow, NodeRecord, StoreError, WriteTx};
 
 use crate::clock;
@@ -203,7 +203,7 @@ pub async fn compare_generation(tx: &mut WriteTx, record: &mut NodeRecord, shown
 ///
 /// # Errors
 /// The database failed.
-pub async fn doubt_by_certificate(core: &Core, node: &str, generation: u64) -> Result<(), StoreError> {
+pub async fn doubt_by_certificate(core: &Core, node: &NodeId, generation: u64) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     let mut record = tx.node(node).await?;
     if compare_generation(&mut tx, &mut record, generation).await? {

@@ -212,7 +212,7 @@ impl Traces {
             KeyValue::new("effect.id", effect.id.clone()),
             KeyValue::new("effect.number", effect.number),
             KeyValue::new("effect.outcome", word),
-            KeyValue::new("node", record.id.clone()),
+            KeyValue::new("node", record.id.to_string()),
             KeyValue::new("state", record.node.state.as_str()),
         ];
         if let Outcome::Failed { code, .. } = outcome {

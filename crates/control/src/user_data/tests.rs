@@ -1,4 +1,5 @@
 use rackwright_api::v1;
+use rackwright_lifecycle::NodeId;
 use rackwright_lifecycle::cluster::Rollout;
 use rackwright_store::{Database, DeploymentKeys, Scope};
 
@@ -41,15 +42,26 @@ fn with_user_data(text: &str) -> v1::ClusterSpec {
 
 /// The user data for the present deployment of a node.
 async fn of_node(core: &Core, id: &str) -> String {
-    let claim = core.store.node(&Scope::Site, id).await.unwrap().node.claim.unwrap();
+    let claim = core
+        .store
+        .node(&Scope::Site, &NodeId::stored(id))
+        .await
+        .unwrap()
+        .node
+        .claim
+        .unwrap();
     let (generation, deployment) = (claim.generation, claim.deployment);
-    let keys = core.store.deployment_keys(id, generation, deployment).await.unwrap();
+    let keys = core
+        .store
+        .deployment_keys(&NodeId::stored(id), generation, deployment)
+        .await
+        .unwrap();
     assert_eq!(claim.has_user_data, !keys.user_data.is_empty());
     assert_eq!(claim.plain_user_data, "");
     if keys.user_data.is_empty() {
         return String::new();
     }
-    let purpose = node_purpose(id, generation, deployment);
+    let purpose = node_purpose(&NodeId::stored(id), generation, deployment);
     let text = core.keys.sealer.open(&keys.user_data, &purpose).unwrap();
     text.expose_secret().to_owned()
 }
@@ -145,11 +157,11 @@ async fn sealed_user_data_opens_for_no_other_cluster_build_or_node() {
     let mut other = alpha.clone();
     other.spec.user_data.as_mut().unwrap().build += 1;
     assert!(of_spec(sealer, &other, &other.spec).is_err());
-    let sealed = seal_for_node(sealer, PLANTED, ("n1", 3, 1)).unwrap();
+    let sealed = seal_for_node(sealer, PLANTED, (&"n1".into(), 3, 1)).unwrap();
     for (node, generation, deployment) in [("n2", 3, 1), ("n1", 4, 1), ("n1", 3, 2)] {
         assert!(
             sealer
-                .open(&sealed, &node_purpose(node, generation, deployment))
+                .open(&sealed, &node_purpose(&NodeId::stored(node), generation, deployment))
                 .is_err()
         );
     }
@@ -186,7 +198,9 @@ async fn add_plain_node(core: &Core, id: &str, state: State, handed_over: Option
     claim.handed_over = handed_over;
     let mut tx = core.store.write().await.unwrap();
     tx.insert_node(&record).await.unwrap();
-    tx.put_deployment_keys(id, 0, 1, &keys()).await.unwrap();
+    tx.put_deployment_keys(&NodeId::stored(id), 0, 1, &keys())
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
 }
 
@@ -222,7 +236,7 @@ async fn what_an_older_version_stored_in_the_clear_is_sealed_or_dropped_once() {
     assert!(stored(&core).contains("planted-in-user-data"), "it would be found");
 
     // A deployment is not disturbed: user data in the clear are used until they are sealed.
-    let record = core.store.node(&Scope::Site, "many-000").await.unwrap();
+    let record = core.store.node(&Scope::Site, &"many-000".into()).await.unwrap();
     assert_eq!(record.node.claim.unwrap().plain_user_data, PLANTED);
 
     seal_plain_rows(&core).await.unwrap();
@@ -231,18 +245,21 @@ async fn what_an_older_version_stored_in_the_clear_is_sealed_or_dropped_once() {
         assert_eq!(of_node(&core, id).await, PLANTED);
     }
     for id in ["active", "leaving"] {
-        let record = core.store.node(&Scope::Site, id).await.unwrap();
+        let record = core.store.node(&Scope::Site, &NodeId::stored(id)).await.unwrap();
         assert!(record.node.claim.unwrap().has_user_data);
-        assert_eq!(core.store.deployment_keys(id, 0, 1).await.unwrap(), keys());
+        assert_eq!(
+            core.store.deployment_keys(&NodeId::stored(id), 0, 1).await.unwrap(),
+            keys()
+        );
     }
     assert_eq!(of_build(&core, "alpha").await, (OTHER.into(), Some(PLANTED.into())));
     assert_eq!(of_build(&core, "gone").await, (String::new(), Some(String::new())));
-    let without = core.store.node(&Scope::Site, "without").await.unwrap();
+    let without = core.store.node(&Scope::Site, &"without".into()).await.unwrap();
     assert_eq!((without.version, without.node.claim.unwrap().has_user_data), (1, false));
 
-    let version = core.store.node(&Scope::Site, "active").await.unwrap().version;
+    let version = core.store.node(&Scope::Site, &"active".into()).await.unwrap().version;
     seal_plain_rows(&core).await.unwrap();
-    let again = core.store.node(&Scope::Site, "active").await.unwrap();
+    let again = core.store.node(&Scope::Site, &"active".into()).await.unwrap();
     assert_eq!(again.version, version, "the second start finds nothing");
 }
 
@@ -251,7 +268,7 @@ async fn a_seed_is_made_of_user_data_that_is_sealed_and_of_that_in_the_clear() {
     let core = testing::core().await;
     let (public, private) = {
         let pair = rackwright_identity::SshKeyPair::generate(core.rng.as_ref(), "host-n1").unwrap();
-        let purpose = crate::deployment_keys::deployment_key_purpose("host", "n1", 0, 1);
+        let purpose = crate::deployment_keys::deployment_key_purpose("host", &"n1".into(), 0, 1);
         let sealed = core.keys.sealer.seal(pair.private_key(), &purpose).unwrap();
         (pair.public_line().to_owned(), sealed)
     };
@@ -270,7 +287,7 @@ async fn a_seed_is_made_of_user_data_that_is_sealed_and_of_that_in_the_clear() {
     let digest = format!("b3-{}", "1".repeat(64));
     let mut claim = testing::node("n1", State::Imaging, Some(&digest)).node.claim.unwrap();
     assert!(!seed(&claim, Vec::new()).contains("customer"));
-    let sealed = seal_for_node(&core.keys.sealer, PLANTED, ("n1", 0, 1)).unwrap();
+    let sealed = seal_for_node(&core.keys.sealer, PLANTED, (&"n1".into(), 0, 1)).unwrap();
     let made = seed(&claim, sealed);
     assert!(made.contains("filename=\"customer\""), "{made}");
     claim.plain_user_data = PLANTED.into();
@@ -288,21 +305,21 @@ async fn a_nodes_user_data_is_not_taken_over_by_a_reimage() {
         user_data: user_data.into(),
         ..v1::Deployment::default()
     };
-    crate::grpc::test_calls::deploy_with(&core, "d", &node, deploy(PLANTED))
+    crate::grpc::test_calls::deploy_with(&core, "d", node.as_str(), deploy(PLANTED))
         .await
         .unwrap();
-    assert_eq!(of_node(&core, &node).await, PLANTED);
-    put(&core, &node, |record| record.node.state = State::Active).await;
-    crate::grpc::test_calls::reimage_with(&core, "r", &node, deploy(""))
+    assert_eq!(of_node(&core, node.as_str()).await, PLANTED);
+    put(&core, node.as_str(), |record| record.node.state = State::Active).await;
+    crate::grpc::test_calls::reimage_with(&core, "r", node.as_str(), deploy(""))
         .await
         .unwrap();
-    assert_eq!(of_node(&core, &node).await, "");
+    assert_eq!(of_node(&core, node.as_str()).await, "");
     let first = core.store.deployment_keys(&node, 1, 1).await.unwrap();
     assert!(first.user_data.is_empty() && first.host_private.is_empty(), "{first:?}");
-    put(&core, &node, |record| record.node.state = State::Active).await;
-    crate::grpc::test_calls::reimage_with(&core, "r2", &node, deploy(OTHER))
+    put(&core, node.as_str(), |record| record.node.state = State::Active).await;
+    crate::grpc::test_calls::reimage_with(&core, "r2", node.as_str(), deploy(OTHER))
         .await
         .unwrap();
-    assert_eq!(of_node(&core, &node).await, OTHER);
+    assert_eq!(of_node(&core, node.as_str()).await, OTHER);
     is_stored_nowhere(&core);
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rackwright_lifecycle::{Bmc, EventKind, Power, Reading, Timestamp, seconds};
+use rackwright_lifecycle::{Bmc, EventKind, NodeId, Power, Reading, Timestamp, seconds};
 use rackwright_redfish::{BmcClient, BmcHints, BmcTarget, RedfishError};
 use rackwright_store::{EventRow, NodeRecord, Readings, RestingRow, Scope, Spec, StoreError};
 
@@ -128,7 +128,7 @@ pub(super) async fn look(
     silent: u32,
 ) -> LookOutcome {
     let mut looked = LookOutcome {
-        id: row.id.as_str().into(),
+        id: row.id.clone(),
         look: Look::Unsettled,
         known: None,
         is_other_bmc: false,
@@ -142,7 +142,7 @@ pub(super) async fn look(
         }
         Err(error) => {
             tracing::warn!(
-                node = row.id,
+                node = row.id.as_str(),
                 %error,
                 "a power reading of the node could not be stored; the power is read again"
             );
@@ -213,7 +213,7 @@ async fn try_look(
 }
 
 /// Reads the power from the BMC: one request if a path is known. No session stays open.
-async fn ask(core: &Core, node: &str, known: &Known) -> Result<(Power, BmcHints), BmcError> {
+async fn ask(core: &Core, node: &NodeId, known: &Known) -> Result<(Power, BmcHints), BmcError> {
     if bmc::is_ipmi(&known.spec) {
         let client = bmc::ipmi(node, &known.spec, &core.keys.sealer, &core.ipmi)?.for_polling();
         return Ok((ipmi_power(client.power().await?), BmcHints::default()));
@@ -223,7 +223,7 @@ async fn ask(core: &Core, node: &str, known: &Known) -> Result<(Power, BmcHints)
     let power = client.power().await;
     let hints = client.hints().await;
     if let Err(error) = client.close().await {
-        tracing::debug!(node, %error, "a BMC session could not be closed; it will time out");
+        tracing::debug!(node = node.as_str(), %error, "a BMC session could not be closed; it will time out");
     }
     Ok((bmc::power_of(&power?), hints))
 }
@@ -329,7 +329,7 @@ fn event(row: &RestingRow, kind: EventKind, message: String, now: Timestamp) -> 
 
 /// Marks the power of a node in use as unknown after an event, so that the next step looks first. A recent reading
 /// stays, and so does the power during an effect. Returns false if the node does not exist.
-pub(super) async fn mark_power_unknown(core: &Core, node: &str) -> Result<bool, StoreError> {
+pub(super) async fn mark_power_unknown(core: &Core, node: &NodeId) -> Result<bool, StoreError> {
     let mut tx = core.store.write().await?;
     let record = match tx.node(node).await {
         Err(StoreError::NotFound { .. }) => return Ok(false),
@@ -371,7 +371,7 @@ async fn store_update(
     }
     tx.save_readings(&row.id, &power_update.readings, now).await?;
     for event in &power_update.events {
-        tracing::info!(node = row.id, kind = %event.kind, message = event.message, "seen");
+        tracing::info!(node = row.id.as_str(), kind = %event.kind, message = event.message, "seen");
         tx.add_event(event).await?;
     }
     let is_off =

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{NodeId, Timestamp, seconds};
 use rackwright_store::StoreError;
 use tokio::task::JoinError;
 use tokio::time::MissedTickBehavior;
@@ -58,7 +58,7 @@ impl WatchStatus {
 
     /// When the BMC of a node last answered this process. `None` if this process does not watch the node.
     #[must_use]
-    pub fn seen_at(&self, node: &str) -> Option<Timestamp> {
+    pub fn seen_at(&self, node: &NodeId) -> Option<Timestamp> {
         self.seen().get(node).copied()
     }
 
@@ -184,12 +184,12 @@ impl Watch {
             return Ok(());
         }
         let page = self.core.store.resting_ids(&self.round.after, PAGE).await?;
-        for node in page.iter().filter(|node| self.share.has(node)) {
+        for node in page.iter().filter(|node| self.share.has(node.as_str())) {
             self.schedule.found(node, now);
         }
         match page.last() {
             Some(last) if page.len() as i64 == PAGE => {
-                self.round.after.clone_from(last);
+                last.as_str().clone_into(&mut self.round.after);
                 self.round.next_page_at = now.plus(seconds(PAGE_S));
             }
             _ => {
@@ -221,7 +221,7 @@ impl Watch {
         if due.is_empty() {
             return Ok(());
         }
-        let ids: Vec<&str> = due.iter().map(|id| &**id).collect();
+        let ids: Vec<&NodeId> = due.iter().collect();
         let rows = match self.core.store.resting(&ids).await {
             Ok(rows) => rows,
             Err(error) => {
@@ -233,7 +233,7 @@ impl Watch {
         };
         let mut rows: HashMap<_, _> = rows.into_iter().map(|row| (row.id.clone(), row)).collect();
         for id in due {
-            let Some(row) = rows.remove(&*id) else {
+            let Some(row) = rows.remove(&id) else {
                 // The node is in use. A later round finds it when it is at rest again.
                 self.schedule.forget(&id);
                 self.forget(&[id]);
@@ -251,7 +251,7 @@ impl Watch {
         match looked {
             Ok(looked) => self.looked(looked, now),
             Err(error) => {
-                tracing::error!(node = &**id, %error, "a power reading of the node panicked");
+                tracing::error!(node = id.as_str(), %error, "a power reading of the node panicked");
                 self.schedule.looked(id, Look::Silent, now);
             }
         }
@@ -308,7 +308,7 @@ impl Watch {
                     Ok(false) => self.streams.close(&node),
                     Err(error) => {
                         tracing::warn!(
-                            node = &*node,
+                            node = node.as_str(),
                             %error,
                             "the node's power could not be marked as unknown after an event of its BMC"
                         )

@@ -1,15 +1,14 @@
 //! The time of each node's next look. Pure: time is an argument.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{NodeId, Timestamp, seconds};
 
 use super::Settings;
 use crate::share::{Share, number_of};
 
 /// A node's id, shared by the schedule and the looks.
-pub(super) type Id = Arc<str>;
+pub(super) type Id = NodeId;
 
 /// Pause after a refusal: the login is rejected or the certificate differs. More tries would lock the account.
 const REFUSED_S: u32 = 3600;
@@ -124,13 +123,13 @@ impl Schedule {
 
     /// Adds a node at rest. The first look at a new node is at a random moment of the next interval, which spreads many
     /// new nodes.
-    pub(super) fn found(&mut self, node: &str, now: Timestamp) {
+    pub(super) fn found(&mut self, node: &NodeId, now: Timestamp) {
         let round = self.round;
         if let Some(entry) = self.nodes.get_mut(node) {
             entry.round = round;
             return;
         }
-        let id: Id = node.into();
+        let id = node.clone();
         let within = (seconds(self.pace.interval_s.into()) as f64 * fraction(node, now)) as i64;
         let due = now.plus(within);
         let entry = Entry {
@@ -148,7 +147,12 @@ impl Schedule {
 
     /// Drops the nodes outside `share`. Returns their ids.
     pub(super) fn retain_share(&mut self, share: &Share) -> Vec<Id> {
-        let gone: Vec<Id> = self.nodes.keys().filter(|id| !share.has(id)).cloned().collect();
+        let gone: Vec<Id> = self
+            .nodes
+            .keys()
+            .filter(|id| !share.has(id.as_str()))
+            .cloned()
+            .collect();
         gone.iter().for_each(|id| self.forget(id));
         gone
     }
@@ -244,7 +248,7 @@ impl Schedule {
 
     /// Schedules a look now, or after the current look, but at most one within a few seconds. Returns false if the node
     /// is not watched.
-    pub(super) fn look_now(&mut self, node: &str, now: Timestamp) -> bool {
+    pub(super) fn look_now(&mut self, node: &NodeId, now: Timestamp) -> bool {
         let Some(entry) = self.nodes.get_mut(node) else {
             return false;
         };
@@ -254,7 +258,7 @@ impl Schedule {
             Some(due) if due <= at => {}
             Some(due) => {
                 entry.due = Some(at);
-                let id: Id = node.into();
+                let id = node.clone();
                 self.due.remove(&(due, id.clone()));
                 self.due.insert((at, id));
             }
@@ -264,7 +268,7 @@ impl Schedule {
     }
 
     /// Schedules a look soon after the node's stream ended, at a random moment, because many streams may end together.
-    pub(super) fn look_soon(&mut self, node: &str, now: Timestamp) {
+    pub(super) fn look_soon(&mut self, node: &NodeId, now: Timestamp) {
         let within = seconds(self.pace.recheck_s.into()) as f64 * fraction(node, now);
         let at = now.plus(within as i64);
         if self.nodes.get(node).is_some_and(|entry| entry.due > Some(at)) {
@@ -279,8 +283,8 @@ impl Schedule {
 }
 
 /// A number from 0 to 1 that depends on the node and the moment.
-fn fraction(node: &str, now: Timestamp) -> f64 {
-    number_of([node.as_bytes(), &now.0.to_le_bytes()]) as f64 / u64::MAX as f64
+fn fraction(node: &NodeId, now: Timestamp) -> f64 {
+    number_of([node.as_str().as_bytes(), &now.0.to_le_bytes()]) as f64 / u64::MAX as f64
 }
 
 #[cfg(test)]
@@ -301,7 +305,7 @@ mod tests {
 
     fn of(nodes: usize) -> Schedule {
         let mut schedule = Schedule::new(PACE, at(0));
-        (0..nodes).for_each(|n| schedule.found(&format!("n{n}"), at(0)));
+        (0..nodes).for_each(|n| schedule.found(&NodeId::stored(format!("n{n}")), at(0)));
         schedule
     }
 
@@ -389,7 +393,7 @@ mod tests {
         assert_eq!(schedule.lag_us(at(602)), at(602).since(rest));
         // A clock that is set back does not stop the watch.
         schedule.take(at(0), 1);
-        schedule.look_now("n1", at(0));
+        schedule.look_now(&"n1".into(), at(0));
         assert!(!schedule.take(at(2), 1).is_empty());
     }
 
@@ -401,7 +405,7 @@ mod tests {
             let now = at(300 + 10 * n);
             let id: Id = "n0".into();
             schedule.looked(&id, Look::Same, now);
-            assert!(schedule.look_now("n0", now));
+            assert!(schedule.look_now(&"n0".into(), now));
             let soon = now.plus(seconds(SOON_S.into()));
             assert!(
                 schedule.take(at(304 + 10 * n), 9).is_empty(),
@@ -416,19 +420,19 @@ mod tests {
         let mut schedule = of(1);
         let id: Id = "n0".into();
         assert_eq!(schedule.take(at(300), 9).len(), 1);
-        assert!(schedule.look_now("n0", at(300)));
+        assert!(schedule.look_now(&"n0".into(), at(300)));
         assert_eq!(schedule.take(at(301), 9).len(), 0, "one look at a time");
         schedule.looked(&id, Look::Same, at(302));
         assert_eq!(schedule.take(at(307), 9).len(), 1);
         schedule.looked(&id, Look::Same, at(308));
         assert_eq!(schedule.take(at(315), 9).len(), 0);
-        assert!(!schedule.look_now("nobody", at(303)));
+        assert!(!schedule.look_now(&"nobody".into(), at(303)));
     }
 
     #[test]
     fn nodes_whose_streams_end_together_are_looked_at_apart_and_soon() {
         let mut schedule = of(100);
-        let ids: Vec<Id> = (0..100).map(|n| format!("n{n}").into()).collect();
+        let ids: Vec<Id> = (0..100).map(|n| NodeId::stored(format!("n{n}"))).collect();
         for second in 0..400 {
             schedule.take(at(second), 9);
         }
@@ -450,7 +454,7 @@ mod tests {
         let mut schedule = of(3);
         assert!(schedule.end_round().is_empty());
         schedule.take(at(300), 1);
-        schedule.found("n1", at(300));
+        schedule.found(&"n1".into(), at(300));
         let mut gone = schedule.end_round();
         gone.sort();
         assert_eq!(gone, ["n0".into(), "n2".into()] as [Id; 2]);
@@ -461,7 +465,7 @@ mod tests {
         let mut schedule = of(100);
         let gone = schedule.retain_share(&kept);
         assert_eq!(gone.len() + schedule.len(), 100);
-        assert!(gone.iter().all(|id| !kept.has(id)) && schedule.nodes.keys().all(|id| kept.has(id)));
+        assert!(gone.iter().all(|id| !kept.has(id.as_str())) && schedule.nodes.keys().all(|id| kept.has(id.as_str())));
         assert_eq!(schedule.due.len(), schedule.len());
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{NodeId, Timestamp, seconds};
 use rackwright_redfish::{BmcClient, RedfishError};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -89,12 +89,12 @@ impl Streams {
     }
 
     /// Whether the node has an open stream.
-    pub(super) fn has(&self, node: &str) -> bool {
+    pub(super) fn has(&self, node: &NodeId) -> bool {
         self.streams.get(node).is_some_and(Stream::is_open)
     }
 
     /// Whether a stream to the node may be opened now.
-    pub(super) fn may_open(&self, node: &str, now: Timestamp) -> bool {
+    pub(super) fn may_open(&self, node: &NodeId, now: Timestamp) -> bool {
         let is_time = match self.streams.get(node) {
             None => true,
             Some(Stream::Running { .. }) => false,
@@ -152,7 +152,7 @@ impl Streams {
     }
 
     /// Ends the stream of a node that belongs to another replica now, or has another BMC.
-    pub(super) fn close(&mut self, node: &str) {
+    pub(super) fn close(&mut self, node: &NodeId) {
         if let Some(Stream::Running { task, .. }) = self.streams.remove(node) {
             task.abort();
             self.running -= 1;
@@ -178,7 +178,7 @@ async fn follow(node: Id, client: BmcClient, mut last_id: Option<String>, sender
         Ok(false) => StreamNews::NotOffered(node),
         Ok(true) => StreamNews::Ended(node, last_id),
         Err(error) => {
-            tracing::debug!(node = &*node, %error, "a BMC's stream of events broke");
+            tracing::debug!(node = node.as_str(), %error, "a BMC's stream of events broke");
             StreamNews::Ended(node, last_id)
         }
     };
@@ -240,9 +240,9 @@ mod tests {
             assert!(streams.may_open(node, at(0)));
             streams.begin(node, client());
         }
-        assert!(!streams.may_open("c", at(0)), "two are enough");
+        assert!(!streams.may_open(&"c".into(), at(0)), "two are enough");
         streams.opened(&a, at(0));
-        assert!(streams.has("a") && !streams.has("b"));
+        assert!(streams.has(&"a".into()) && !streams.has(&"b".into()));
         assert_eq!(streams.open(), 1);
         for (failure, pause_s) in [(1, 300), (2, 600), (3, 1200)] {
             let now = failure * 100_000;

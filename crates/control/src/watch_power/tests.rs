@@ -8,7 +8,7 @@ use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use rackwright_lifecycle::{Power, State};
+use rackwright_lifecycle::{NodeId, Power, State};
 use rackwright_redfish::{BmcClient, BmcTarget};
 use rackwright_store::Scope;
 use secrecy::SecretString;
@@ -143,7 +143,10 @@ async fn add(core: &Core, id: &str, address: &str) {
     let mut record = testing::node(id, State::Available, None);
     record.spec.bmc_address = address.to_owned();
     let password = SecretString::from("secret");
-    let sealed = core.keys.sealer.seal(&password, &bmc_password_purpose(id));
+    let sealed = core
+        .keys
+        .sealer
+        .seal(&password, &bmc_password_purpose(&NodeId::stored(id)));
     record.spec.bmc_password = sealed.unwrap();
     testing::add(core, &record).await;
 }
@@ -162,7 +165,7 @@ async fn until(core: &Core, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 
 async fn power(core: &Core, id: &str) -> Option<Power> {
     core.store
-        .node(&Scope::Site, id)
+        .node(&Scope::Site, &NodeId::stored(id))
         .await
         .unwrap()
         .readings
@@ -190,7 +193,7 @@ async fn where_the_bmc_tells_of_changes_they_are_seen_at_once_and_it_is_hardly_a
     let events = core.store.events(&Scope::Site, 0, "nodes/n1", 10).await.unwrap();
     let kinds: Vec<_> = events.iter().map(|event| event.kind.to_string()).collect();
     assert_eq!(kinds, ["power.off", "power.on", "power.off"]);
-    assert!(core.watch.seen_at("n1").is_some());
+    assert!(core.watch.seen_at(&"n1".into()).is_some());
     // Without the stream, a look reads the power again.
     bmc.stream.lock().unwrap().take();
     *bmc.power.lock().unwrap() = "On";

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{BmcReading, BmcRules, Item, Listed, Part, Unknown, Verdict, judge};
+use crate::ids::NodeId;
 
 /// Most things that one sentence names.
 const NAMED_MAX: usize = 4;
@@ -39,7 +40,7 @@ pub struct Conclusion {
 /// `last` is the reading after the removals, or the first reading where nothing had to be removed.
 #[must_use]
 pub fn conclude(
-    node: &str,
+    node: &NodeId,
     found: &Verdict,
     refused: &[(Item, String)],
     last: &BmcReading,
@@ -113,7 +114,7 @@ fn is_same(a: &Item, b: &Item) -> bool {
     (a.part, &a.path, &a.name) == (b.part, &b.path, &b.name)
 }
 
-fn refusal(node: &str, foreign: &[String], unknown: &[&Unknown]) -> Option<String> {
+fn refusal(node: &NodeId, foreign: &[String], unknown: &[&Unknown]) -> Option<String> {
     let readmit = format!("then `rackwright node readmit {node}`");
     if !foreign.is_empty() {
         let more = foreign.len().saturating_sub(NAMED_MAX);

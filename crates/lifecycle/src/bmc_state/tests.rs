@@ -141,7 +141,7 @@ fn sessions_subscriptions_and_directories_stay_where_the_site_says_so() {
 fn what_is_gone_in_the_second_reading_was_removed() {
     let first = accounts(&[account(1, "root"), account(2, "evil"), account(3, "monitor")]);
     let last = accounts(&[account(1, "root"), account(3, "monitor")]);
-    let done = conclude("n1", &judge(&first, &rules()), &[], &last, &rules());
+    let done = conclude(&"n1".into(), &judge(&first, &rules()), &[], &last, &rules());
     assert_eq!(done.refusal, None);
     let held: Vec<_> = done
         .lines
@@ -161,7 +161,7 @@ fn what_is_gone_in_the_second_reading_was_removed() {
 fn what_comes_back_or_is_refused_holds_the_node_in_words_that_name_the_resource() {
     let first = accounts(&[account(1, "root"), account(2, "evil")]);
     let found = judge(&first, &rules());
-    let back = conclude("n1", &found, &[], &first, &rules());
+    let back = conclude(&"n1".into(), &found, &[], &first, &rules());
     let words = back.refusal.expect("it is held");
     for word in [
         "account \"evil\" at /accounts/2",
@@ -173,7 +173,7 @@ fn what_comes_back_or_is_refused_holds_the_node_in_words_that_name_the_resource(
     }
     assert!(back.retryable && back.lines.iter().all(|(held, ..)| *held == ItemState::Foreign));
     let refused = [(account(2, "evil"), "405 Method Not Allowed".to_owned())];
-    let words = conclude("n1", &found, &refused, &first, &rules())
+    let words = conclude(&"n1".into(), &found, &refused, &first, &rules())
         .refusal
         .expect("it is held");
     assert!(words.contains("405"), "{words}");
@@ -182,10 +182,10 @@ fn what_comes_back_or_is_refused_holds_the_node_in_words_that_name_the_resource(
         allow_unknown: true,
         ..rules()
     };
-    assert!(conclude("n1", &found, &[], &first, &lax).refusal.is_some());
+    assert!(conclude(&"n1".into(), &found, &[], &first, &lax).refusal.is_some());
     // An override that cannot be cleared is reported, and does not hold the node: each boot of the control plane sets it.
     let boot = vec![(Part::BootOverride, Listed::Whole(vec![item(Part::BootOverride, "Cd")]))];
-    let done = conclude("n1", &judge(&boot, &rules()), &[], &boot, &rules());
+    let done = conclude(&"n1".into(), &judge(&boot, &rules()), &[], &boot, &rules());
     assert!(done.refusal.is_none() && done.lines.len() == 1);
 }
 
@@ -194,7 +194,7 @@ fn what_cannot_be_read_holds_the_node_unless_the_site_allows_it() {
     let hidden: BmcReading = vec![(Part::Accounts, Listed::NotOffered)];
     let failing: BmcReading = vec![(Part::Sessions, Listed::Unread("503 from the BMC".into()))];
     for (reading, retryable, word) in [(&hidden, false, "accounts"), (&failing, true, "503 from the BMC")] {
-        let done = conclude("n1", &judge(reading, &rules()), &[], reading, &rules());
+        let done = conclude(&"n1".into(), &judge(reading, &rules()), &[], reading, &rules());
         let words = done.refusal.expect("it is held");
         assert!(words.contains(word) && words.contains("unknown: allow"), "{words}");
         assert_eq!(done.retryable, retryable);
@@ -202,12 +202,12 @@ fn what_cannot_be_read_holds_the_node_unless_the_site_allows_it() {
             allow_unknown: true,
             ..rules()
         };
-        let done = conclude("n1", &judge(reading, &lax), &[], reading, &lax);
+        let done = conclude(&"n1".into(), &judge(reading, &lax), &[], reading, &lax);
         assert_eq!((done.refusal, done.lines.len()), (None, 1));
     }
     // A removal without a second reading as proof is not reported as a removal.
     let first = accounts(&[account(1, "root"), account(2, "evil")]);
     let unread: BmcReading = vec![(Part::Accounts, Listed::Unread("500".into()))];
-    let done = conclude("n1", &judge(&first, &rules()), &[], &unread, &rules());
+    let done = conclude(&"n1".into(), &judge(&first, &rules()), &[], &unread, &rules());
     assert!(done.lines.iter().all(|(held, ..)| *held == ItemState::Unknown));
 }

@@ -220,7 +220,7 @@ fn concluded(last: &Uefi, refused: &[(Item, String)], starts_again: bool) -> Con
         ..BmcRules::default()
     };
     let reading = differences(last, &base(), &UefiRules::default());
-    conclude("n1", &judge(&reading, &rules), refused, &reading, &rules)
+    conclude(&"n1".into(), &judge(&reading, &rules), refused, &reading, &rules)
 }
 
 #[test]
@@ -279,6 +279,6 @@ fn a_boot_option_that_stays_holds_the_node_unless_it_stands_behind_ours() {
         &UefiRules::default(),
     );
     let rules = BmcRules::default();
-    let done = conclude("n1", &judge(&reading, &rules), &[], &reading, &rules);
+    let done = conclude(&"n1".into(), &judge(&reading, &rules), &[], &reading, &rules);
     assert!(done.refusal.is_some());
 }

@@ -3,6 +3,7 @@
 use super::chart::{Edge, State};
 use super::facts::{Cluster, Facts, Member, Network, Partition, Standing};
 use super::wait::Wait;
+use crate::ids::NodeId;
 use crate::time::{Timestamp, minutes, seconds};
 
 /// A cluster that is not built within this time has failed, in minutes.
@@ -44,22 +45,22 @@ pub enum Effect {
     /// Replace this node by another one.
     Replace {
         /// The node to replace.
-        node: String,
+        node: NodeId,
         /// The reason, for people.
         reason: String,
     },
     /// Test the network between the checked nodes.
     TestNetwork,
     /// Let these checked nodes be handed over, and no others.
-    LetHandOver(Vec<String>),
+    LetHandOver(Vec<NodeId>),
     /// Erase and free these nodes.
-    ReleaseNodes(Vec<String>),
+    ReleaseNodes(Vec<NodeId>),
     /// Take the ports of these erased nodes out of the partition.
-    IsolateNodes(Vec<String>),
+    IsolateNodes(Vec<NodeId>),
     /// Remove these erased nodes from the cluster, and free their power, cooling and links.
-    RemoveNodes(Vec<String>),
+    RemoveNodes(Vec<NodeId>),
     /// Write the image of the wanted build to these nodes.
-    Reimage(Vec<String>),
+    Reimage(Vec<NodeId>),
     /// Too many nodes failed with the new image: write it to no further node, with the reason.
     StopRollout(String),
     /// Too many nodes failed with the new image: return to the former image, with the reason.
@@ -150,7 +151,7 @@ impl Ctx<'_> {
         if leave.is_empty() || !is_its_customers {
             return None;
         }
-        let leaving = |is_so: fn(&Standing) -> bool| -> Vec<String> {
+        let leaving = |is_so: fn(&Standing) -> bool| -> Vec<NodeId> {
             let members = self.facts.members.iter();
             let found = members.filter(|member| leave.contains(&member.node) && is_so(&member.standing));
             found.map(|member| member.node.clone()).collect()
@@ -180,12 +181,12 @@ impl Ctx<'_> {
     }
 
     /// The first node that is out of order or to be replaced on request, and why.
-    fn out_of_order(&self) -> Option<(String, String)> {
+    fn out_of_order(&self) -> Option<(NodeId, String)> {
         self.out_of_order_of(|_| true)
     }
 
     /// As `out_of_order`, for the members that `is_one` selects.
-    pub(super) fn out_of_order_of(&self, is_one: impl Fn(&Member) -> bool) -> Option<(String, String)> {
+    pub(super) fn out_of_order_of(&self, is_one: impl Fn(&Member) -> bool) -> Option<(NodeId, String)> {
         self.staying().filter(|member| is_one(member)).find_map(|member| {
             let why = match &member.standing {
                 Standing::Lost(why) => why.clone(),
@@ -200,7 +201,7 @@ impl Ctx<'_> {
 
     /// The first node in use with a faulty link. The cluster keeps the node: an operator decides about it, knowing its
     /// workload.
-    fn impaired(&self) -> Option<(String, String)> {
+    fn impaired(&self) -> Option<(NodeId, String)> {
         let mut members = self.facts.members.iter();
         members.find_map(|member| {
             let impaired = member.impaired.as_ref()?;
@@ -208,11 +209,11 @@ impl Ctx<'_> {
         })
     }
 
-    fn has_failed(&self, node: &str) -> bool {
+    fn has_failed(&self, node: &NodeId) -> bool {
         matches!(&self.facts.network, Network::Faulty { nodes, .. } if nodes.contains_key(node))
     }
 
-    fn network_fault(&self, node: &str) -> String {
+    fn network_fault(&self, node: &NodeId) -> String {
         let why = match &self.facts.network {
             Network::Faulty { nodes, .. } => nodes.get(node).map_or("", String::as_str),
             _ => "",
@@ -226,7 +227,7 @@ impl Ctx<'_> {
         Some(self.replace_one(node, reason))
     }
 
-    pub(super) fn replace_one(&self, node: String, reason: String) -> Decision {
+    pub(super) fn replace_one(&self, node: NodeId, reason: String) -> Decision {
         if let Some(swap) = &self.facts.swap {
             let next = swap.at.plus(seconds(SWAP_PAUSE_S));
             if self.now < next {
@@ -280,7 +281,7 @@ impl Ctx<'_> {
     fn hand_over(&self) -> Option<Decision> {
         let checked = self.facts.members.iter();
         let checked = checked.filter(|member| member.standing == Standing::Checked);
-        let mut good: Vec<String> = checked.map(|member| member.node.clone()).collect();
+        let mut good: Vec<NodeId> = checked.map(|member| member.node.clone()).collect();
         if good.is_empty() {
             return None;
         }
@@ -361,7 +362,7 @@ impl Ctx<'_> {
     fn releasing(&self) -> Decision {
         let is_held = |member: &&Member| !matches!(member.standing, Standing::Freed | Standing::Leaving);
         let held = self.facts.members.iter().filter(is_held);
-        let held: Vec<String> = held.map(|member| member.node.clone()).collect();
+        let held: Vec<NodeId> = held.map(|member| member.node.clone()).collect();
         if !held.is_empty() {
             return Decision::Act(Effect::ReleaseNodes(held));
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::chart::State;
 use crate::chart::State as NodeState;
 use crate::decide::Wait as NodeWait;
-use crate::ids::ClusterId;
+use crate::ids::{ClusterId, NodeId};
 use crate::node::Node;
 use crate::time::Timestamp;
 
@@ -44,7 +44,7 @@ pub struct Rollout {
     pub failed: u32,
     /// Nodes that failed with it and are to be tried again.
     #[serde(default)]
-    pub again: BTreeSet<String>,
+    pub again: BTreeSet<NodeId>,
     /// When more have failed: true returns to the former image; false stops the rollout until an operator decides.
     pub roll_back: bool,
     /// The rollout is the return to the former image.
@@ -62,9 +62,9 @@ pub struct Wanted {
     /// Build a failed cluster once more.
     pub retry: bool,
     /// Replace these nodes, each with the reason.
-    pub replace: BTreeMap<String, String>,
+    pub replace: BTreeMap<NodeId, String>,
     /// Give these nodes back: they are erased first, and belong to the cluster until then.
-    pub leave: BTreeSet<String>,
+    pub leave: BTreeSet<NodeId>,
     /// The wanted partition already excludes the ports of the leaving nodes.
     pub is_leave_cut: bool,
 }
@@ -73,7 +73,7 @@ pub struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// The node's id.
-    pub node: String,
+    pub node: NodeId,
     /// The node's progress in the cluster.
     pub standing: Standing,
     /// The build that the node has or is getting.
@@ -181,12 +181,12 @@ pub fn has_failed(node: &Node) -> bool {
 
 /// A node as a member of the cluster `cluster`. Nodes with the same `leaf` share a leaf.
 #[must_use]
-pub fn member(cluster: &ClusterId, id: &str, node: &Node, leaf: u32, wait: &NodeWait, reason: &str) -> Member {
+pub fn member(cluster: &ClusterId, id: &NodeId, node: &Node, leaf: u32, wait: &NodeWait, reason: &str) -> Member {
     let seat = node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
     let seat = seat.filter(|seat| seat.cluster == *cluster);
     let standing = standing(cluster, node, wait, reason);
     Member {
-        node: id.to_owned(),
+        node: id.clone(),
         build: seat.map_or(0, |seat| seat.build),
         is_new: seat.is_some_and(|seat| seat.let_go.is_none()),
         is_writable: match standing {
@@ -233,9 +233,9 @@ pub enum Network {
     /// Nodes or their cables are at fault.
     Faulty {
         /// The nodes at fault, each with the reason.
-        nodes: BTreeMap<String, String>,
+        nodes: BTreeMap<NodeId, String>,
         /// The checked nodes that passed.
-        passed: BTreeSet<String>,
+        passed: BTreeSet<NodeId>,
     },
     /// Another fault, or the test could not run.
     Blocked {
@@ -255,7 +255,7 @@ pub struct Swap {
     pub refused: String,
     /// The node that was to be replaced.
     #[serde(default)]
-    pub lost: String,
+    pub lost: NodeId,
     /// The kind of obstacle.
     #[serde(default)]
     pub obstacle: Obstacle,
@@ -264,8 +264,8 @@ pub struct Swap {
 impl Swap {
     /// Whether the last search was for the same node and met the same kind of obstacle.
     #[must_use]
-    pub fn is_repeated_by(&self, lost: &str, obstacle: Obstacle) -> bool {
-        self.lost == lost && self.obstacle == obstacle
+    pub fn is_repeated_by(&self, lost: &NodeId, obstacle: Obstacle) -> bool {
+        self.lost == *lost && self.obstacle == obstacle
     }
 }
 

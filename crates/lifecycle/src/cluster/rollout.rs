@@ -4,6 +4,7 @@ use super::Edge;
 use super::decide::{Ctx, Decision, Effect, take_edge};
 use super::facts::{Member, Rollout, Standing};
 use super::wait::Wait;
+use crate::ids::NodeId;
 
 impl Ctx<'_> {
     pub(super) fn reimaging(&self) -> Decision {
@@ -92,7 +93,7 @@ impl Ctx<'_> {
             .into_iter()
             .filter(|member| leaf.is_none_or(|leaf| member.leaf == leaf))
             .take(room);
-        let batch: Vec<String> = lost
+        let batch: Vec<NodeId> = lost
             .into_iter()
             .chain(served)
             .map(|member| member.node.clone())

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::ids::NodeId;
 use crate::time::Timestamp;
 
 const NOW: Timestamp = Timestamp(1_000_000_000_000);
@@ -20,7 +21,7 @@ struct Play {
     most_away: usize,
     /// Most leaves with nodes under way at once.
     leaves_at_once: usize,
-    writes: BTreeMap<String, u32>,
+    writes: BTreeMap<NodeId, u32>,
     stopped: Option<String>,
     replaced: u32,
 }
@@ -41,7 +42,7 @@ fn rollout(max_unavailable: u32, by_leaf: bool) -> Rollout {
 impl Play {
     fn new(nodes: u32, of_a_leaf: u32, rollout: Rollout) -> Self {
         let member = |n: u32| Member {
-            node: format!("n{n:02}"),
+            node: NodeId::stored(format!("n{n:02}")),
             standing: Standing::HandedOver,
             build: 1,
             is_new: false,
@@ -112,7 +113,7 @@ impl Play {
         let Some(member) = self.members.iter_mut().find(|m| m.standing == Standing::Coming) else {
             return false;
         };
-        let fails = (self.bad)(&member.node, member.build);
+        let fails = (self.bad)(member.node.as_str(), member.build);
         member.standing = match (fails, member.is_new) {
             (true, _) => Standing::Lost("failed: it does not boot".into()),
             (false, true) => Standing::Checked,
@@ -159,7 +160,7 @@ impl Play {
                     self.cluster.rollout.as_mut().unwrap().failed += 1;
                 }
                 *member = Member {
-                    node: format!("{node}-by"),
+                    node: NodeId::stored(format!("{node}-by")),
                     standing: Standing::Coming,
                     build,
                     is_new: true,
@@ -227,7 +228,7 @@ fn a_bad_image_stops_at_the_first_failure_too_many() {
         // An operator mends the fault and resumes the rollout.
         play.bad = |_, _| false;
         let lost = play.members.iter().filter(|member| member.standing.is_out());
-        let again: BTreeSet<String> = lost.map(|member| member.node.clone()).collect();
+        let again: BTreeSet<NodeId> = lost.map(|member| member.node.clone()).collect();
         assert!(!again.is_empty());
         let rollout = play.cluster.rollout.as_mut().unwrap();
         (rollout.stopped, rollout.failed, rollout.again) = (None, 0, again);

@@ -1,6 +1,7 @@
 use super::*;
 use crate::chart::State as NodeState;
 use crate::decide::Wait as NodeWait;
+use crate::ids::NodeId;
 use crate::node::{Claim, Evidence, Node, Seat};
 use crate::time::{Timestamp, minutes, seconds};
 
@@ -20,7 +21,7 @@ fn cluster(state: State) -> Cluster {
 
 fn facts(standings: &[Standing], partition: Partition) -> Facts {
     let member = |(n, standing): (usize, &Standing)| Member {
-        node: format!("n{n}"),
+        node: NodeId::stored(format!("n{n}")),
         standing: standing.clone(),
         build: 1,
         is_new: matches!(standing, Standing::Coming | Standing::Checked),
@@ -46,7 +47,7 @@ fn edge(decision: &Decision) -> Option<Edge> {
 
 /// Lets the nodes with these numbers be handed over.
 fn let_hand_over(nodes: &[usize]) -> Decision {
-    let names = nodes.iter().map(|n| format!("n{n}"));
+    let names = nodes.iter().map(|n| NodeId::stored(format!("n{n}")));
     Decision::Act(Effect::LetHandOver(names.collect()))
 }
 
@@ -104,7 +105,7 @@ fn a_lost_node_is_replaced_and_not_looked_for_without_a_pause() {
     match decide(&cluster(State::Building), &facts, NOW) {
         Decision::Wait { why, until: found } => {
             assert_eq!(found, until);
-            let (lost, refused) = ("n1".to_owned(), "no free node".to_owned());
+            let (lost, refused) = ("n1".into(), "no free node".to_owned());
             assert_eq!(why, Wait::Replacement { lost, refused });
         }
         other => panic!("{other:?}"),
@@ -330,7 +331,7 @@ fn a_broken_link_degrades_a_cluster_that_is_its_customers_and_takes_no_node_from
     }
     match decide(&cluster(State::Degraded), &facts, day) {
         Decision::Wait { why, .. } => {
-            let (node, fault) = ("n1".to_owned(), "port of mlx5_3 is down".to_owned());
+            let (node, fault) = ("n1".into(), "port of mlx5_3 is down".to_owned());
             assert_eq!(why, Wait::LinkFault { node, fault });
         }
         other => panic!("{other:?}"),
@@ -420,8 +421,8 @@ fn nodes_are_handed_over_only_after_the_network_between_them_was_tested() {
 fn a_node_at_fault_by_the_network_is_replaced_as_a_lost_one_is() {
     let mut facts = facts(&[CHECKED, CHECKED], Partition::Proven);
     facts.network = Network::Faulty {
-        nodes: [("n1".to_owned(), "cable c7".to_owned())].into(),
-        passed: ["n0".to_owned()].into(),
+        nodes: [("n1".into(), "cable c7".to_owned())].into(),
+        passed: ["n0".into()].into(),
     };
     assert_eq!(
         edge(&decide(&cluster(State::Validating), &facts, NOW)),
@@ -448,8 +449,8 @@ fn a_node_at_fault_by_the_network_is_replaced_as_a_lost_one_is() {
 fn a_node_at_fault_without_a_replacement_is_not_handed_over_with_the_others() {
     let mut facts = facts(&[CHECKED, CHECKED, CHECKED, ACTIVE], Partition::Proven);
     facts.network = Network::Faulty {
-        nodes: [("n1".to_owned(), "cable c7".to_owned())].into(),
-        passed: ["n0".to_owned()].into(),
+        nodes: [("n1".into(), "cable c7".to_owned())].into(),
+        passed: ["n0".into()].into(),
     };
     facts.swap = Some(Swap {
         at: NOW,

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::NodeId;
 use crate::names::names;
 
 /// Why nothing is done at the moment.
@@ -23,7 +24,7 @@ pub enum Wait {
     /// For a node to replace a lost one.
     Replacement {
         /// The lost one.
-        lost: String,
+        lost: NodeId,
         /// Why no replacement was found.
         refused: String,
     },
@@ -49,7 +50,7 @@ pub enum Wait {
     /// For the link of a node in use to be repaired.
     LinkFault {
         /// The node.
-        node: String,
+        node: NodeId,
         /// The fault of the link, for people.
         fault: String,
     },
@@ -75,7 +76,7 @@ pub enum Wait {
     /// For an operator to settle a doubt about a node's record.
     Doubt {
         /// The node.
-        node: String,
+        node: NodeId,
     },
 }
 
@@ -254,7 +255,7 @@ mod tests {
     #[test]
     fn a_message_does_not_change_the_kind_of_a_wait() {
         let refused = "the network between its nodes: a switch".to_owned();
-        let lost = "n1".to_owned();
+        let lost = "n1".into();
         assert_eq!(Wait::Replacement { lost, refused }.kind(), WaitKind::Replacement);
     }
 

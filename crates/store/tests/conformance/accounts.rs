@@ -64,6 +64,6 @@ async fn what_is_known_of_an_account_is_kept_with_its_node() {
     };
     tx.save_node(&mut record, at(200)).await.unwrap();
     tx.commit().await.unwrap();
-    let kept = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let kept = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert_eq!(kept.spec, record.spec);
 }

@@ -1,6 +1,6 @@
 //! The replica with the connection of a node's agent, and the claim and boot of that connection.
 
-use rackwright_lifecycle::{State, Wait};
+use rackwright_lifecycle::{NodeId, State, Wait};
 use rackwright_store::{AgentBootRow, AgentConnection, ContestKind, NodeRecord, Scope, Store};
 
 use super::support::{Lab, at, is_conflict, is_missing, node, node_in, rest, session_of};
@@ -8,7 +8,7 @@ use super::support::{Lab, at, is_conflict, is_missing, node, node_in, rest, sess
 async fn hold(store: &Store, id: &str, replica: &str) -> i64 {
     let mut tx = store.write().await.unwrap();
     let session = tx
-        .connect_agent(id, replica, &session_of(0), "address only")
+        .connect_agent(&NodeId::stored(id), replica, &session_of(0), "address only")
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -17,13 +17,13 @@ async fn hold(store: &Store, id: &str, replica: &str) -> i64 {
 
 async fn release(store: &Store, id: &str, session: i64, us: i64) -> bool {
     let mut tx = store.write().await.unwrap();
-    let is_done = tx.disconnect_agent(id, session, at(us)).await.unwrap();
+    let is_done = tx.disconnect_agent(&NodeId::stored(id), session, at(us)).await.unwrap();
     tx.commit().await.unwrap();
     is_done
 }
 
 async fn held(store: &Store, id: &str) -> AgentConnection {
-    store.node(&Scope::Site, id).await.unwrap().hold
+    store.node(&Scope::Site, &NodeId::stored(id)).await.unwrap().hold
 }
 
 #[tokio::test]
@@ -48,23 +48,24 @@ async fn the_end_of_a_connection_counts_only_while_it_is_the_present_one() {
     assert!(!release(&lab.store, "n1", second, 500).await, "once");
     let mut tx = lab.store.write().await.unwrap();
     assert!(is_missing(
-        &tx.connect_agent("ghost", "a", &session_of(0), "address only").await
+        &tx.connect_agent(&"ghost".into(), "a", &session_of(0), "address only")
+            .await
     ));
 }
 
 #[tokio::test]
 async fn what_was_decided_before_the_agent_came_or_went_is_refused() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    let mut before = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let mut before = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let session = hold(&lab.store, "n1", "a").await;
     assert!(is_conflict(&lab.store.rest(&before, &Wait::Rest, at(900)).await));
     let mut tx = lab.store.write().await.unwrap();
     assert!(is_conflict(&tx.save_node(&mut before, at(200)).await));
     drop(tx);
-    let mut held = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let mut held = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     lab.store.rest(&held, &Wait::Rest, at(900)).await.unwrap();
     release(&lab.store, "n1", session, 300).await;
-    held.due_at = lab.store.node(&Scope::Site, "n1").await.unwrap().due_at;
+    held.due_at = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap().due_at;
     assert!(is_conflict(&lab.store.rest(&held, &Wait::Rest, at(900)).await));
 }
 
@@ -77,10 +78,7 @@ async fn only_agents_of_dead_replicas_are_disconnected() {
         hold(&lab.store, id, replica).await;
         rest(&lab.store, id, &Wait::Rest, at(9000)).await;
     }
-    assert_eq!(
-        lab.store.connected_agents("silent").await.unwrap(),
-        [("n2".to_owned(), 1)]
-    );
+    assert_eq!(lab.store.connected_agents("silent").await.unwrap(), [("n2".into(), 1)]);
     assert_eq!(lab.store.disconnect_agents_of_dead(at(150), at(300)).await.unwrap(), 2);
     assert_eq!(held(&lab.store, "n1").await.replica, "alive");
     for id in ["n2", "n3"] {
@@ -102,8 +100,8 @@ async fn only_agents_of_dead_replicas_are_disconnected() {
 }
 
 /// Saves the node after a change; returns the connections that the change ended, and the row.
-async fn ended_by(lab: &Lab, change: impl FnOnce(&mut NodeRecord)) -> (Vec<(String, i64)>, AgentConnection) {
-    let mut record = lab.store.node(&Scope::Site, "n1").await.unwrap();
+async fn ended_by(lab: &Lab, change: impl FnOnce(&mut NodeRecord)) -> (Vec<(NodeId, i64)>, AgentConnection) {
+    let mut record = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     change(&mut record);
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut record, at(500)).await.unwrap();
@@ -130,7 +128,7 @@ async fn another_state_or_another_generation_ends_the_session_and_nothing_else_d
     for change in changes {
         let session = hold(&lab.store, "n1", "a").await;
         let (ended_sessions, ended) = ended_by(&lab, change).await;
-        assert_eq!(ended_sessions, [("n1".to_owned(), session + 1)]);
+        assert_eq!(ended_sessions, [("n1".into(), session + 1)]);
         assert_eq!(
             (ended.replica.as_str(), ended.session, ended.gone_at),
             ("", session + 1, at(500))
@@ -143,7 +141,7 @@ async fn another_state_or_another_generation_ends_the_session_and_nothing_else_d
 #[tokio::test]
 async fn the_newest_boot_of_a_node_takes_the_place_of_the_one_before_and_goes_with_the_node() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    assert_eq!(lab.store.agent_boot("n1").await.unwrap(), None);
+    assert_eq!(lab.store.agent_boot(&"n1".into()).await.unwrap(), None);
     let mut row = AgentBootRow {
         node_id: "n1".into(),
         boot: "on-1".into(),
@@ -172,9 +170,9 @@ async fn the_newest_boot_of_a_node_takes_the_place_of_the_one_before_and_goes_wi
     for row in &rows {
         let mut tx = lab.store.write().await.unwrap();
         tx.put_agent_boot(row).await.unwrap();
-        assert_eq!(tx.agent_boot("n1").await.unwrap().as_ref(), Some(row));
+        assert_eq!(tx.agent_boot(&"n1".into()).await.unwrap().as_ref(), Some(row));
         tx.commit().await.unwrap();
-        assert_eq!(lab.store.agent_boot("n1").await.unwrap().as_ref(), Some(row));
+        assert_eq!(lab.store.agent_boot(&"n1".into()).await.unwrap().as_ref(), Some(row));
     }
     assert!(!rows[0].is_registered() && rows[1].is_registered() && rows[1].is_contested());
     let later = AgentBootRow {
@@ -182,11 +180,11 @@ async fn the_newest_boot_of_a_node_takes_the_place_of_the_one_before_and_goes_wi
         ..rows[1].clone()
     };
     assert!(!later.is_contested(), "an earlier boot was");
-    let record = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let record = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.delete_node(&record).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.agent_boot("n1").await.unwrap(), None);
+    assert_eq!(lab.store.agent_boot(&"n1".into()).await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The rotation of the site's authority.
 
+use rackwright_lifecycle::NodeId;
 use rackwright_store::AgentBootRow;
 
 use super::support::{Lab, at, member, node, session_of};
@@ -31,14 +32,14 @@ async fn members_and_agents_without_a_certificate_of_the_new_authority_are_named
             ..AgentBootRow::default()
         };
         tx.put_agent_boot(&row).await.unwrap();
-        tx.connect_agent(id, "r1", &session_of(0), "address only")
+        tx.connect_agent(&NodeId::stored(id), "r1", &session_of(0), "address only")
             .await
             .unwrap();
     }
-    tx.record_agent_cert("n2", "new").await.unwrap();
+    tx.record_agent_cert(&"n2".into(), "new").await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(store.agents_without("new").await.unwrap(), ["n1"]);
-    store.record_renewal("n1", "new").await.unwrap();
+    store.record_renewal(&"n1".into(), "new").await.unwrap();
     assert!(store.agents_without("new").await.unwrap().is_empty());
 }
 

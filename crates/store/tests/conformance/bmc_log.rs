@@ -1,11 +1,11 @@
 //! Requested work on BMCs, and their stored logs.
 
-use rackwright_lifecycle::State;
+use rackwright_lifecycle::{NodeId, State};
 use rackwright_store::BmcLogRow;
 
 use super::support::{Lab, at, node_in};
 
-fn wanted(node: &str, what: &str, when: i64) -> BmcLogRow {
+fn wanted(node: &'static str, what: &str, when: i64) -> BmcLogRow {
     BmcLogRow {
         node: node.into(),
         wanted: what.into(),
@@ -22,7 +22,7 @@ async fn want(lab: &Lab, row: &BmcLogRow) {
     tx.commit().await.unwrap();
 }
 
-async fn take(lab: &Lab, now: i64, until: i64) -> Vec<String> {
+async fn take(lab: &Lab, now: i64, until: i64) -> Vec<NodeId> {
     let mut tx = lab.store.write().await.unwrap();
     let taken = tx.take_bmc_work(at(now), at(until), 10).await.unwrap();
     tx.commit().await.unwrap();
@@ -40,14 +40,14 @@ async fn what_is_wanted_is_taken_by_one_and_done_once() {
     assert!(lab.store.is_bmc_work_due(at(10)).await.unwrap());
     assert_eq!(take(&lab, 20, 80).await, ["n2", "n1"], "who waits longest first");
     assert!(take(&lab, 79, 100).await.is_empty(), "somebody has them");
-    let mut done = lab.store.bmc_log("n2").await.unwrap().unwrap();
+    let mut done = lab.store.bmc_log(&"n2".into()).await.unwrap().unwrap();
     done.done = "read: 3 entries".into();
     (done.done_at, done.read_at, done.body) = (at(30), at(30), "[1]".into());
     let mut tx = lab.store.write().await.unwrap();
     assert!(tx.end_bmc_work(&done).await.unwrap());
     assert!(!tx.end_bmc_work(&done).await.unwrap(), "once");
     tx.commit().await.unwrap();
-    let kept = lab.store.bmc_log("n2").await.unwrap().unwrap();
+    let kept = lab.store.bmc_log(&"n2".into()).await.unwrap().unwrap();
     assert_eq!(
         (kept.wanted.as_str(), kept.body.as_str(), kept.read_at),
         ("", "[1]", at(30))
@@ -60,7 +60,7 @@ async fn what_is_wanted_is_taken_by_one_and_done_once() {
 async fn an_outcome_of_what_is_no_longer_wanted_is_dropped_and_what_was_read_stays() {
     let lab = Lab::new().await.with(&[node_in("n1", State::Available)]).await;
     want(&lab, &wanted("n1", "read", 10)).await;
-    let mut done = lab.store.bmc_log("n1").await.unwrap().unwrap();
+    let mut done = lab.store.bmc_log(&"n1".into()).await.unwrap().unwrap();
     done.body = "[1]".into();
     done.read_at = at(11);
     let mut tx = lab.store.write().await.unwrap();
@@ -74,7 +74,7 @@ async fn an_outcome_of_what_is_no_longer_wanted_is_dropped_and_what_was_read_sta
         ..wanted("n1", "read", 20)
     };
     assert!(!tx.end_bmc_work(&late).await.unwrap());
-    assert_eq!(tx.bmc_log("n1").await.unwrap().unwrap().body, "[1]");
+    assert_eq!(tx.bmc_log(&"n1".into()).await.unwrap().unwrap().body, "[1]");
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.bmc_log("n2").await.unwrap(), None);
+    assert_eq!(lab.store.bmc_log(&"n2".into()).await.unwrap(), None);
 }

@@ -115,7 +115,7 @@ async fn a_machine_that_was_enrolled_is_unknown_no_more() {
     let mut tx = lab.store.write().await.unwrap();
     tx.record_unknown_machine(&unknown("m1", 100)).await.unwrap();
     tx.record_unknown_machine(&unknown("m2", 100)).await.unwrap();
-    tx.put_macs("n1", &["m1".to_owned()]).await.unwrap();
+    tx.put_macs(&"n1".into(), &["m1".to_owned()]).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(lab.store.unknown_machines().await.unwrap(), [unknown("m2", 100)]);
 }
@@ -169,7 +169,7 @@ async fn what_unknown_machines_hold_is_kept_with_them_and_bounded() {
 
     let mut tx = lab.store.write().await.unwrap();
     assert_eq!(tx.unknown_machine("m3").await.unwrap().as_ref(), Some(&kept[3]));
-    tx.put_macs("n1", &["m3".to_owned()]).await.unwrap();
+    tx.put_macs(&"n1".into(), &["m3".to_owned()]).await.unwrap();
     assert_eq!(tx.unknown_machine("m3").await.unwrap(), None);
 }
 

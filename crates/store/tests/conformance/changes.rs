@@ -17,33 +17,33 @@ async fn a_change_that_is_dropped_leaves_nothing() {
     let lab = Lab::new().await;
     let mut tx = lab.store.write().await.unwrap();
     tx.insert_node(&node("n1")).await.unwrap();
-    tx.put_macs("n1", &["m1".to_owned()]).await.unwrap();
+    tx.put_macs(&"n1".into(), &["m1".to_owned()]).await.unwrap();
     tx.add_event(&event("enrolled", "nodes/n1", 100)).await.unwrap();
     tx.put_member("ann", &member("operator"), 1, at(1)).await.unwrap();
-    assert!(tx.node("n1").await.is_ok(), "the change itself sees it");
+    assert!(tx.node(&"n1".into()).await.is_ok(), "the change itself sees it");
     assert!(
-        is_missing(&lab.store.node(&Scope::Site, "n1").await),
+        is_missing(&lab.store.node(&Scope::Site, &"n1".into()).await),
         "nobody else does"
     );
     drop(tx);
-    assert!(is_missing(&lab.store.node(&Scope::Site, "n1").await));
+    assert!(is_missing(&lab.store.node(&Scope::Site, &"n1".into()).await));
     assert_eq!(lab.store.node_of_mac("m1").await.unwrap(), None);
     assert_eq!(lab.store.event_range().await.unwrap(), (0, 0));
     assert_eq!(lab.store.member("ann").await.unwrap(), None);
     // The next change is not hindered.
     let lab = lab.with(&[node("n1")]).await;
-    assert!(lab.store.node(&Scope::Site, "n1").await.is_ok());
+    assert!(lab.store.node(&Scope::Site, &"n1".into()).await.is_ok());
 }
 
 /// `second` changes the same node as `first`: it waits, then sees the change of `first`.
 async fn second_waits_for_first(first: &Store, second: Store) {
     let mut tx = first.write().await.unwrap();
-    let mut record = tx.node("n1").await.unwrap();
+    let mut record = tx.node(&"n1".into()).await.unwrap();
     record.reason = "first".into();
     tx.save_node(&mut record, at(200)).await.unwrap();
     let waiting = tokio::spawn(async move {
         let mut tx = second.write().await?;
-        let mut record = tx.node("n1").await?;
+        let mut record = tx.node(&"n1".into()).await?;
         record.reason.push_str(", second");
         tx.save_node(&mut record, at(200)).await?;
         tx.commit().await
@@ -52,7 +52,7 @@ async fn second_waits_for_first(first: &Store, second: Store) {
     assert!(!waiting.is_finished(), "it has to wait");
     tx.commit().await.unwrap();
     waiting.await.unwrap().unwrap();
-    let record = first.node(&Scope::Site, "n1").await.unwrap();
+    let record = first.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert_eq!((record.reason.as_str(), record.version), ("first, second", 3));
 }
 
@@ -72,13 +72,14 @@ async fn a_second_writer_of_another_process_waits_and_sees_the_first() {
 async fn readers_do_not_wait_for_a_writer() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut tx = lab.store.write().await.unwrap();
-    let mut record = tx.node("n1").await.unwrap();
+    let mut record = tx.node(&"n1".into()).await.unwrap();
     record.reason = "new".into();
     tx.save_node(&mut record, at(200)).await.unwrap();
-    let read = tokio::time::timeout(Duration::from_secs(5), lab.store.node(&Scope::Site, "n1"));
+    let id = "n1".into();
+    let read = tokio::time::timeout(Duration::from_secs(5), lab.store.node(&Scope::Site, &id));
     assert_eq!(read.await.unwrap().unwrap().reason, "");
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.node(&Scope::Site, "n1").await.unwrap().reason, "new");
+    assert_eq!(lab.store.node(&Scope::Site, &"n1".into()).await.unwrap().reason, "new");
 }
 
 #[tokio::test]
@@ -86,8 +87,8 @@ async fn of_two_who_change_the_same_node_the_slower_is_told() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut outcomes = Vec::new();
     let (a, b) = (
-        lab.store.node(&Scope::Site, "n1").await.unwrap(),
-        lab.store.node(&Scope::Site, "n1").await.unwrap(),
+        lab.store.node(&Scope::Site, &"n1".into()).await.unwrap(),
+        lab.store.node(&Scope::Site, &"n1".into()).await.unwrap(),
     );
     for mut record in [a, b] {
         let mut tx = lab.store.write().await.unwrap();
@@ -104,10 +105,12 @@ async fn of_two_who_change_the_same_node_the_slower_is_told() {
 async fn fill(store: &Store) {
     let mut tx = store.write().await.unwrap();
     tx.insert_node(&node_in("n1", State::Imaging)).await.unwrap();
-    tx.put_macs("n1", &["m1".to_owned()]).await.unwrap();
+    tx.put_macs(&"n1".into(), &["m1".to_owned()]).await.unwrap();
     tx.begin_effect(&try_of("n1", Effect::WriteImage, 1)).await.unwrap();
     tx.add_event(&event("enrolled", "nodes/n1", 100)).await.unwrap();
-    tx.add_proof(Proof::Report, "r1", "n1", b"report").await.unwrap();
+    tx.add_proof(Proof::Report, "r1", &"n1".into(), b"report")
+        .await
+        .unwrap();
     tx.assign_address("m1", "10.0.0.1", at(1)).await.unwrap();
     tx.remember(&request(), b"answer", at(1)).await.unwrap();
     tx.put_member("ann", &member("operator"), 1, at(1)).await.unwrap();
@@ -140,17 +143,17 @@ fn request() -> RequestKey {
 }
 
 async fn check_filled(store: &Store) {
-    let record = store.node(&Scope::Site, "n1").await.unwrap();
+    let record = store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert_eq!((record.node.state, record.wait), (State::Imaging, Wait::AgentBoot));
     assert_eq!(store.next_due("replica-1").await.unwrap(), Some(at(5000)));
-    assert_eq!(store.node_of_mac("m1").await.unwrap().as_deref(), Some("n1"));
+    assert_eq!(store.node_of_mac("m1").await.unwrap(), Some("n1".into()));
     assert_eq!(
         store.open_effects().await.unwrap(),
         [try_of("n1", Effect::WriteImage, 1)]
     );
     assert_eq!(store.event_range().await.unwrap(), (1, 1));
     let reports = store
-        .proofs(&Scope::Site, Proof::Report, "n1", i64::MAX, 9)
+        .proofs(&Scope::Site, Proof::Report, &"n1".into(), i64::MAX, 9)
         .await
         .unwrap();
     assert_eq!(reports, [(1, b"report".to_vec())]);
@@ -203,7 +206,7 @@ async fn a_row_that_cannot_be_read_back_is_named() {
     lab.database
         .sql("UPDATE nodes SET state = 'melted' WHERE id = 'n1'")
         .await;
-    let refused = lab.store.node(&Scope::Site, "n1").await.unwrap_err();
+    let refused = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap_err();
     assert_eq!(refused.to_string(), "node \"n1\" cannot be read back");
     assert!(!refused.is_retryable());
     let source = std::error::Error::source(&refused).unwrap().to_string();

@@ -1,6 +1,6 @@
 //! The nodes of all clusters.
 
-use rackwright_lifecycle::{Power, Reading, State as NodeState};
+use rackwright_lifecycle::{NodeId, Power, Reading, State as NodeState};
 use rackwright_store::{ClusterNodeCount, Proof, Scope};
 
 use super::clusters::{cluster, insert};
@@ -31,7 +31,7 @@ async fn nodes_of_clusters_are_listed_and_counted() {
     let cluster_nodes = lab.store.list_cluster_nodes().await.unwrap();
     let told: Vec<_> = cluster_nodes
         .iter()
-        .map(|one| (&*one.node, one.cluster.as_str(), one.state))
+        .map(|one| (one.node.as_str(), one.cluster.as_str(), one.state))
         .collect();
     assert_eq!(
         told,
@@ -85,14 +85,16 @@ async fn the_newest_report_of_each_node_of_a_cluster_is_one_read() {
         ("r3", "n1", b"new"),
         ("r4", "n4", b"not"),
     ] {
-        tx.add_proof(Proof::Report, id, node, body).await.unwrap();
+        tx.add_proof(Proof::Report, id, &NodeId::stored(node), body)
+            .await
+            .unwrap();
     }
-    tx.add_proof(Proof::EraseCertificate, "e1", "n3", b"erased")
+    tx.add_proof(Proof::EraseCertificate, "e1", &"n3".into(), b"erased")
         .await
         .unwrap();
     tx.commit().await.unwrap();
     let found = lab.store.newest_reports(&"alpha".into()).await.unwrap();
-    let found: Vec<(&str, &[u8])> = found.iter().map(|(node, body)| (&**node, &**body)).collect();
+    let found: Vec<(&str, &[u8])> = found.iter().map(|(node, body)| (node.as_str(), &**body)).collect();
     assert_eq!(found, [("n1", &b"new"[..]), ("n2", b"two")]);
     assert!(lab.store.newest_reports(&"beta".into()).await.unwrap().is_empty());
 }

@@ -1,8 +1,8 @@
 //! Clusters and their nodes.
 
-use rackwright_lifecycle::ClusterId;
 use rackwright_lifecycle::State as NodeState;
 use rackwright_lifecycle::cluster::{Cluster, Edge, Obstacle, Rollout, State, Swap, Wait, Wanted};
+use rackwright_lifecycle::{ClusterId, NodeId};
 use rackwright_store::{
     ClusterHistoryRow, ClusterRecord, ClusterSpec, FormerSpec, NetworkRow, NetworkTest, Replaced, Scope, Store,
     StoreError, Term,
@@ -25,8 +25,8 @@ pub fn cluster(id: &'static str, customer: &'static str) -> ClusterRecord {
         wanted: Wanted {
             release: false,
             retry: true,
-            replace: [("n1".to_owned(), "slow".to_owned())].into(),
-            leave: ["n2".to_owned()].into(),
+            replace: [("n1".into(), "slow".to_owned())].into(),
+            leave: ["n2".into()].into(),
             is_leave_cut: true,
         },
         lease_end: Some(at(9000)),
@@ -37,7 +37,7 @@ pub fn cluster(id: &'static str, customer: &'static str) -> ClusterRecord {
             by_leaf: true,
             max_failures: 1,
             failed: 1,
-            again: ["n1".to_owned()].into(),
+            again: ["n1".into()].into(),
             roll_back: true,
             is_back: false,
             stopped: Some("it does not boot".into()),
@@ -69,8 +69,8 @@ pub fn cluster(id: &'static str, customer: &'static str) -> ClusterRecord {
         replica: "a".into(),
         begun_at: Some(at(7)),
         until: Some(at(8)),
-        passed: [("n1".to_owned(), "1.1".to_owned())].into(),
-        faults: [("n2".to_owned(), ("1.1".to_owned(), "cable c7".to_owned()))].into(),
+        passed: [("n1".into(), "1.1".to_owned())].into(),
+        faults: [("n2".into(), ("1.1".to_owned(), "cable c7".to_owned()))].into(),
         usual: [("address".to_owned(), 9.5)].into(),
         rows: vec![NetworkRow {
             subject: id.into(),
@@ -88,7 +88,7 @@ pub async fn insert(lab: &Lab, record: &ClusterRecord, nodes: &[&str]) -> Result
     let mut tx = lab.store.write().await?;
     tx.insert_cluster(record).await?;
     for node in nodes {
-        tx.add_cluster_node(&record.id, node).await?;
+        tx.add_cluster_node(&record.id, &NodeId::stored(*node)).await?;
     }
     tx.commit().await
 }
@@ -139,7 +139,7 @@ async fn a_node_is_in_one_cluster_and_a_cluster_without_all_its_nodes_is_not_the
             .is_empty()
     );
     let mut tx = lab.store.write().await.unwrap();
-    tx.remove_cluster_node("n2").await.unwrap();
+    tx.remove_cluster_node(&"n2".into()).await.unwrap();
     tx.commit().await.unwrap();
     insert(&lab, &cluster("beta", "acme"), &["n3", "n2"]).await.unwrap();
     let again = insert(&lab, &cluster("beta", "other"), &[]).await;
@@ -304,7 +304,7 @@ async fn the_history_and_the_nodes_go_with_a_forgotten_cluster() {
     assert!(tx.delete_cluster(&alpha).await.is_err(), "it has a node");
     drop(tx);
     let mut tx = lab.store.write().await.unwrap();
-    tx.remove_cluster_node("n1").await.unwrap();
+    tx.remove_cluster_node(&"n1".into()).await.unwrap();
     tx.delete_cluster(&alpha).await.unwrap();
     tx.commit().await.unwrap();
     assert!(lab.store.cluster(&Scope::Site, &"alpha".into()).await.is_err());

@@ -25,10 +25,10 @@ async fn a_node_has_at_most_one_open_effect() {
     let second = try_of("n1", Effect::PowerOff, 1);
     let refused = tx.begin_effect(&second).await;
     assert!(is_conflict(&refused), "{refused:?}");
-    assert_eq!(tx.open_effect("n1").await.unwrap().as_ref(), Some(&first));
+    assert_eq!(tx.open_effect(&"n1".into()).await.unwrap().as_ref(), Some(&first));
     // Within one change: the first ends, the second begins.
     assert!(tx.end_effect(&first.id, &Outcome::Succeeded, at(150)).await.unwrap());
-    assert_eq!(tx.open_effect("n1").await.unwrap(), None);
+    assert_eq!(tx.open_effect(&"n1".into()).await.unwrap(), None);
     tx.begin_effect(&second).await.unwrap();
     tx.commit().await.unwrap();
     let mut open: Vec<_> = lab
@@ -84,10 +84,10 @@ async fn every_outcome_and_every_effect_is_read_back() {
         row.attempt.outcome = outcome;
         wanted.push(row);
     }
-    let seen = tx.attempts("n1", at(100)).await.unwrap();
+    let seen = tx.attempts(&"n1".into(), at(100)).await.unwrap();
     assert_eq!(seen, wanted.iter().map(|r| r.attempt.clone()).collect::<Vec<_>>());
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.attempts("n1", at(100)).await.unwrap(), wanted);
+    assert_eq!(lab.store.attempts(&"n1".into(), at(100)).await.unwrap(), wanted);
     assert_eq!(lab.store.effect("nothing").await.unwrap(), None);
 }
 
@@ -108,15 +108,21 @@ async fn only_tries_of_the_state_asked_for_count_the_newest_200_in_order() {
     }
     tx.commit().await.unwrap();
     let numbers = |rows: Vec<rackwright_store::EffectRow>| rows.iter().map(|r| r.number).collect::<Vec<_>>();
-    let kept = numbers(lab.store.attempts("n1", at(100)).await.unwrap());
+    let kept = numbers(lab.store.attempts(&"n1".into(), at(100)).await.unwrap());
     assert_eq!(kept, (6..=205).collect::<Vec<_>>());
-    assert_eq!(numbers(lab.store.attempts("n1", at(50)).await.unwrap()), [999]);
+    assert_eq!(numbers(lab.store.attempts(&"n1".into(), at(50)).await.unwrap()), [999]);
     assert_eq!(
-        lab.store.tries_of("n1", Effect::Identify).await.unwrap().len(),
+        lab.store.tries_of(&"n1".into(), Effect::Identify).await.unwrap().len(),
         206,
         "every state's"
     );
-    assert!(lab.store.tries_of("n1", Effect::PowerOn).await.unwrap().is_empty());
+    assert!(
+        lab.store
+            .tries_of(&"n1".into(), Effect::PowerOn)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test]

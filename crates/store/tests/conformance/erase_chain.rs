@@ -16,7 +16,7 @@ async fn add(store: &Store, name: &str, count: u64) {
             body: b"proof".to_vec(),
         };
         let id = format!("{name}-{place}");
-        tx.add_to_erase_chain(&id, "n1", &entry, &id).await.unwrap();
+        tx.add_to_erase_chain(&id, &"n1".into(), &entry, &id).await.unwrap();
         tx.commit().await.unwrap();
     }
 }
@@ -52,7 +52,7 @@ async fn a_change_that_is_dropped_leaves_the_chain_as_it_was() {
         number: 2,
         ..lab.store.erase_chain(0, 1).await.unwrap().remove(0)
     };
-    tx.add_to_erase_chain("b", "n1", &entry, "b").await.unwrap();
+    tx.add_to_erase_chain("b", &"n1".into(), &entry, "b").await.unwrap();
     drop(tx);
     assert_eq!(lab.store.erase_head().await.unwrap(), head);
     assert_eq!(lab.store.erase_chain(0, 9).await.unwrap().len(), 1);
@@ -61,14 +61,14 @@ async fn a_change_that_is_dropped_leaves_the_chain_as_it_was() {
 #[tokio::test]
 async fn the_last_quote_of_a_boot_is_kept() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    assert_eq!(lab.store.agent_quote("n1").await.unwrap(), "");
+    assert_eq!(lab.store.agent_quote(&"n1".into()).await.unwrap(), "");
     let mut tx = lab.store.write().await.unwrap();
     let row = rackwright_store::AgentBootRow {
         node_id: "n1".into(),
         ..rackwright_store::AgentBootRow::default()
     };
     tx.put_agent_boot(&row).await.unwrap();
-    tx.put_agent_quote("n1", "ab").await.unwrap();
+    tx.put_agent_quote(&"n1".into(), "ab").await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.agent_quote("n1").await.unwrap(), "ab");
+    assert_eq!(lab.store.agent_quote(&"n1".into()).await.unwrap(), "ab");
 }

@@ -1,6 +1,6 @@
 //! Readings, alarms and the nodes that they hold.
 
-use rackwright_lifecycle::{State, Wait};
+use rackwright_lifecycle::{NodeId, State, Wait};
 use rackwright_store::{AlarmRow, ReadingRow, Scope};
 
 use super::support::{Lab, at, node_in, rest};
@@ -97,10 +97,13 @@ async fn an_alarm_holds_nodes_until_it_clears_and_then_wakes_those_that_waited()
         .await
         .unwrap();
     tx.put_alarm(&second, &["n2".into(), "n3".into()]).await.unwrap();
-    assert_eq!(tx.power_block("n1").await.unwrap().as_deref(), Some("a leak at cdu/c1"));
+    assert_eq!(
+        tx.power_block(&"n1".into()).await.unwrap().as_deref(),
+        Some("a leak at cdu/c1")
+    );
     tx.commit().await.unwrap();
     assert_eq!(
-        lab.store.power_block("n3").await.unwrap(),
+        lab.store.power_block(&"n3".into()).await.unwrap(),
         None,
         "it is cordoned, not blocked"
     );
@@ -110,7 +113,7 @@ async fn an_alarm_holds_nodes_until_it_clears_and_then_wakes_those_that_waited()
         lab.store.alarms(&first.id, 10).await.unwrap(),
         std::slice::from_ref(&second)
     );
-    assert_eq!(lab.store.alarms_of("n2").await.unwrap().len(), 2);
+    assert_eq!(lab.store.alarms_of(&"n2".into()).await.unwrap().len(), 2);
     assert_eq!(lab.store.nodes_held_by(&first.id, "ghost", 1).await.unwrap(), ["n1"]);
 
     // The alarm persists with fewer nodes: the opening time stays.
@@ -128,7 +131,7 @@ async fn an_alarm_holds_nodes_until_it_clears_and_then_wakes_those_that_waited()
     assert!(tx.put_alarm(&again, &["n1".into()]).await.unwrap(), "n2 is due");
     assert!(!tx.put_alarm(&again, &["n1".into()]).await.unwrap());
     tx.commit().await.unwrap();
-    let due = async |id: &str| lab.store.node(&Scope::Site, id).await.unwrap().due_at;
+    let due = async |id: &str| lab.store.node(&Scope::Site, &NodeId::stored(id)).await.unwrap().due_at;
     assert_eq!((due("n1").await, due("n2").await), (at(5000), at(900)));
     let kept = lab.store.alarms("", 1).await.unwrap().remove(0);
     assert_eq!(
@@ -140,7 +143,7 @@ async fn an_alarm_holds_nodes_until_it_clears_and_then_wakes_those_that_waited()
         ),
         (at(100), at(900), "a leak at two detectors", "0b")
     );
-    assert_eq!(lab.store.power_block("n2").await.unwrap(), None);
+    assert_eq!(lab.store.power_block(&"n2".into()).await.unwrap(), None);
 
     rest(&lab.store, "n3", &Wait::Operator, at(5000)).await;
     let mut tx = lab.store.write().await.unwrap();

@@ -73,7 +73,7 @@ async fn terms_are_joined_by_and() {
 #[tokio::test]
 async fn labels_that_were_taken_off_match_no_more() {
     let lab = four().await;
-    let mut record = lab.store.node(&Scope::Site, "a").await.unwrap();
+    let mut record = lab.store.node(&Scope::Site, &"a".into()).await.unwrap();
     record.labels = [("rack".to_owned(), "r9".to_owned())].into();
     record.spec.sku = "odd".into();
     let mut tx = lab.store.write().await.unwrap();
@@ -104,7 +104,7 @@ async fn pages_are_in_order_and_show_every_node_once() {
             break;
         }
         assert!(page.len() <= 7);
-        seen.extend(page.into_iter().map(|r| r.id));
+        seen.extend(page.into_iter().map(|r| r.id.to_string()));
     }
     let wanted: Vec<_> = (0..25).map(|n| format!("n{n:02}")).collect();
     assert_eq!(seen, wanted);
@@ -174,7 +174,7 @@ async fn names_are_ordered_by_their_bytes_whatever_the_language() {
         let after = seen.last().map_or("", String::as_str);
         let page = lab.store.nodes(&Scope::Site, &Vec::new(), after, 1).await.unwrap();
         let Some(next) = page.first() else { break };
-        seen.push(next.id.clone());
+        seen.push(next.id.to_string());
     }
     assert_eq!(seen, names);
 }

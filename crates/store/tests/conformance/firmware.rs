@@ -52,11 +52,11 @@ async fn files_are_added_once_and_kept_while_they_are_used() {
         ..update.clone()
     };
     store.put_firmware_update(&later).await.unwrap();
-    assert_eq!(store.firmware_update("n1").await.unwrap(), Some(later.clone()));
+    assert_eq!(store.firmware_update(&"n1".into()).await.unwrap(), Some(later.clone()));
     let mut tx = store.write().await.unwrap();
-    assert_eq!(tx.firmware_update("n1").await.unwrap(), Some(later));
+    assert_eq!(tx.firmware_update(&"n1".into()).await.unwrap(), Some(later));
     tx.put_firmware_update(&update).await.unwrap();
-    assert_eq!(tx.firmware_update("n1").await.unwrap(), Some(update));
+    assert_eq!(tx.firmware_update(&"n1".into()).await.unwrap(), Some(update));
     drop(tx);
     let mut tx = store.write().await.unwrap();
     assert!(!tx.remove_firmware_file("sha256:1").await.unwrap(), "it is being used");
@@ -64,8 +64,8 @@ async fn files_are_added_once_and_kept_while_they_are_used() {
     let none = tx.remove_firmware_file("sha256:9").await;
     assert!(matches!(none, Err(StoreError::NotFound { .. })), "{none:?}");
     tx.commit().await.unwrap();
-    store.end_firmware_update("n1").await.unwrap();
-    assert_eq!(store.firmware_update("n1").await.unwrap(), None);
+    store.end_firmware_update(&"n1".into()).await.unwrap();
+    assert_eq!(store.firmware_update(&"n1".into()).await.unwrap(), None);
     let mut tx = store.write().await.unwrap();
     assert!(tx.remove_firmware_file("sha256:1").await.unwrap());
     tx.commit().await.unwrap();
@@ -87,7 +87,7 @@ async fn a_node_with_a_begun_update_is_not_free_until_the_update_is_over() {
     };
     store.put_firmware_update(&update).await.unwrap();
     assert_eq!(store.free_nodes().await.unwrap(), ["n2"]);
-    store.end_firmware_update("n1").await.unwrap();
+    store.end_firmware_update(&"n1".into()).await.unwrap();
     assert_eq!(store.free_nodes().await.unwrap(), ["n1", "n2"]);
 }
 
@@ -107,7 +107,10 @@ async fn what_was_seen_goes_with_its_node_and_windows_are_set_anew() {
         store.put_firmware_seen(&seen).await.unwrap();
         store.put_firmware_seen(&seen).await.unwrap();
     }
-    assert_eq!(store.firmware_seen("n1").await.unwrap().unwrap().at, Timestamp(5));
+    assert_eq!(
+        store.firmware_seen(&"n1".into()).await.unwrap().unwrap().at,
+        Timestamp(5)
+    );
     for (after, last, expected) in [
         ("", "n2", vec!["n1", "n2"]),
         ("", "n1", vec!["n1"]),
@@ -117,10 +120,10 @@ async fn what_was_seen_goes_with_its_node_and_windows_are_set_anew() {
         assert_eq!(rows.iter().map(|s| s.node.as_str()).collect::<Vec<_>>(), expected);
     }
     let mut tx = store.write().await.unwrap();
-    let record = tx.node("n1").await.unwrap();
+    let record = tx.node(&"n1".into()).await.unwrap();
     tx.delete_node(&record).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(store.firmware_seen("n1").await.unwrap(), None);
+    assert_eq!(store.firmware_seen(&"n1".into()).await.unwrap(), None);
 
     let mut window = WindowRow {
         target: "nodes/n2".into(),

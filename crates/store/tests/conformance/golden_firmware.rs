@@ -9,15 +9,21 @@ use super::support::{Lab, at, node_in};
 async fn values_of_a_node_keep_an_update_and_go_with_the_node() {
     let lab = Lab::new().await.with(&[node_in("n1", State::Available)]).await;
     let store = &lab.store;
-    assert_eq!(store.firmware_values("n1").await.unwrap(), None);
-    store.record_firmware_update("n1", at(5), "BIOS 2.1").await.unwrap();
+    assert_eq!(store.firmware_values(&"n1".into()).await.unwrap(), None);
+    store
+        .record_firmware_update(&"n1".into(), at(5), "BIOS 2.1")
+        .await
+        .unwrap();
     let updated = FirmwareValuesRow {
         node: "n1".into(),
         updated_at: at(5),
         updated_to: "BIOS 2.1".into(),
         ..FirmwareValuesRow::default()
     };
-    assert_eq!(store.firmware_values("n1").await.unwrap(), Some(updated.clone()));
+    assert_eq!(
+        store.firmware_values(&"n1".into()).await.unwrap(),
+        Some(updated.clone())
+    );
     let seen = FirmwareValuesRow {
         first_seen_at: at(6),
         tpm_ek: "sha256:aa".into(),
@@ -29,21 +35,27 @@ async fn values_of_a_node_keep_an_update_and_go_with_the_node() {
     };
     let mut tx = store.write().await.unwrap();
     tx.put_firmware_values(&seen).await.unwrap();
-    assert_eq!(tx.firmware_values("n1").await.unwrap(), Some(seen.clone()));
+    assert_eq!(tx.firmware_values(&"n1".into()).await.unwrap(), Some(seen.clone()));
     tx.commit().await.unwrap();
-    store.record_firmware_update("n1", at(7), "BIOS 2.2").await.unwrap();
-    store.record_firmware_update("n1", at(8), "NIC 3").await.unwrap();
+    store
+        .record_firmware_update(&"n1".into(), at(7), "BIOS 2.2")
+        .await
+        .unwrap();
+    store
+        .record_firmware_update(&"n1".into(), at(8), "NIC 3")
+        .await
+        .unwrap();
     let both = FirmwareValuesRow {
         updated_at: at(8),
         updated_to: "BIOS 2.2, NIC 3".into(),
         ..seen
     };
-    assert_eq!(store.firmware_values("n1").await.unwrap(), Some(both));
+    assert_eq!(store.firmware_values(&"n1".into()).await.unwrap(), Some(both));
     let mut tx = store.write().await.unwrap();
-    let record = tx.node("n1").await.unwrap();
+    let record = tx.node(&"n1".into()).await.unwrap();
     tx.delete_node(&record).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(store.firmware_values("n1").await.unwrap(), None);
+    assert_eq!(store.firmware_values(&"n1".into()).await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Images, their versions and uploads.
 
-use rackwright_lifecycle::{Evidence, ImageId, OperationId, State};
+use rackwright_lifecycle::{Evidence, ImageId, NodeId, OperationId, State};
 use rackwright_store::{ImageVersionBody, ImageVersionRow, OperationRow, StoreError, UploadBody, UploadRow};
 
 use super::support::{Lab, at, claim, is_missing, node_in};
@@ -144,9 +144,10 @@ async fn an_image_is_in_use_while_a_node_holds_it_or_is_given_it() {
         ("b3-said", None),
         ("b3-free", None),
     ] {
-        assert_eq!(tx.image_in_use(digest).await.unwrap().as_deref(), wanted, "{digest}");
+        let node = tx.image_in_use(digest).await.unwrap();
+        assert_eq!(node.as_ref().map(NodeId::as_str), wanted, "{digest}");
     }
-    let mut record = tx.node("given").await.unwrap();
+    let mut record = tx.node(&"given".into()).await.unwrap();
     record.node.claim = None;
     tx.save_node(&mut record, at(200)).await.unwrap();
     assert_eq!(tx.image_in_use("b3-given").await.unwrap(), None);

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use rackwright_lifecycle::{Effect, Outcome, State, Wait};
+use rackwright_lifecycle::{Effect, NodeId, Outcome, State, Wait};
 use rackwright_store::{NodeRecord, Scope, StoreError};
 
 use super::support::{Lab, at, node, node_in, rest, session_of, try_of};
 
-async fn due(lab: &Lab, now: i64, end: i64, limit: i64) -> Vec<String> {
+async fn due(lab: &Lab, now: i64, end: i64, limit: i64) -> Vec<NodeId> {
     lab.store
         .lease_due_nodes("replica-1", at(now), at(end), limit)
         .await
@@ -37,7 +37,7 @@ async fn the_longest_due_are_taken_first_and_no_more_than_asked_for() {
     assert_eq!(lab.store.next_due("replica-1").await.unwrap(), Some(at(100)));
     assert_eq!(due(&lab, 450, 1000, 0).await, [""; 0]);
     let first: BTreeSet<_> = due(&lab, 450, 1000, 3).await.into_iter().collect();
-    assert_eq!(first, ["b", "d", "e"].map(str::to_owned).into());
+    assert_eq!(first, ["b", "d", "e"].map(NodeId::from).into());
     assert_eq!(due(&lab, 450, 1000, 3).await, ["c"]);
     assert_eq!(due(&lab, 500, 1000, 3).await, ["a"]);
 }
@@ -61,7 +61,7 @@ async fn runners_that_ask_at_once_never_get_the_same_node() {
             }
         });
     }
-    let all: Vec<String> = runners.join_all().await.into_iter().flatten().collect();
+    let all: Vec<NodeId> = runners.join_all().await.into_iter().flatten().collect();
     assert_eq!(all.len(), 40, "{all:?}");
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 40);
 }
@@ -70,11 +70,11 @@ async fn runners_that_ask_at_once_never_get_the_same_node() {
 async fn rest_says_why_and_until_when_and_waking_ends_it() {
     let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
     rest(&lab.store, "n1", &Wait::PowerSettling, at(5000)).await;
-    let record = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let record = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert_eq!((&record.wait, record.wait_until), (&Wait::PowerSettling, at(5000)));
     assert_eq!(record.version, 1, "waiting is not a change");
     assert_eq!(due(&lab, 4999, 6000, 9).await, ["n2"]);
-    lab.store.wake("n1", at(300)).await.unwrap();
+    lab.store.wake(&"n1".into(), at(300)).await.unwrap();
     assert_eq!(due(&lab, 299, 6000, 9).await, [""; 0]);
     assert_eq!(due(&lab, 300, 6000, 9).await, ["n1"]);
 }
@@ -82,18 +82,18 @@ async fn rest_says_why_and_until_when_and_waking_ends_it() {
 #[tokio::test]
 async fn waking_never_puts_a_node_off() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    lab.store.wake("n1", at(900)).await.unwrap();
+    lab.store.wake(&"n1".into(), at(900)).await.unwrap();
     assert_eq!(lab.store.next_due("replica-1").await.unwrap(), Some(at(100)));
-    lab.store.wake("nobody", at(900)).await.unwrap();
+    lab.store.wake(&"nobody".into(), at(900)).await.unwrap();
 }
 
 #[tokio::test]
 async fn what_was_made_due_after_it_was_read_does_not_rest() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     rest(&lab.store, "n1", &Wait::Rest, at(5000)).await;
-    let seen = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let seen = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
-    tx.save_readings("n1", &seen.readings, at(300)).await.unwrap();
+    tx.save_readings(&"n1".into(), &seen.readings, at(300)).await.unwrap();
     tx.commit().await.unwrap();
     let stale = lab.store.rest(&seen, &Wait::Rest, at(9000)).await;
     assert!(matches!(stale, Err(StoreError::Conflict { .. })), "{stale:?}");
@@ -101,12 +101,12 @@ async fn what_was_made_due_after_it_was_read_does_not_rest() {
 
     // The replica's own lease and wait do not make the node due for others.
     let mut tx = lab.store.write().await.unwrap();
-    tx.wake("n1", at(310)).await.unwrap();
-    tx.wait("n1", &Wait::PowerSettling, at(700), &seen.readings)
+    tx.wake(&"n1".into(), at(310)).await.unwrap();
+    tx.wait(&"n1".into(), &Wait::PowerSettling, at(700), &seen.readings)
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    let record = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let record = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert_eq!((record.due_at, record.wait_until), (at(700), at(700)));
     assert_eq!(record.wait, Wait::PowerSettling);
 }
@@ -115,7 +115,7 @@ async fn what_was_made_due_after_it_was_read_does_not_rest() {
 async fn a_change_makes_a_node_due_unless_its_runner_keeps_it() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     rest(&lab.store, "n1", &Wait::Rest, at(5000)).await;
-    let mut record = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let mut record = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut record, at(300)).await.unwrap();
     tx.commit().await.unwrap();
@@ -123,12 +123,12 @@ async fn a_change_makes_a_node_due_unless_its_runner_keeps_it() {
 
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut record, at(310)).await.unwrap();
-    tx.put_due("n1", at(370)).await.unwrap();
+    tx.put_due(&"n1".into(), at(370)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(lab.store.next_due("replica-1").await.unwrap(), Some(at(370)));
     let former = NodeRecord {
         version: 1,
-        ..lab.store.node(&Scope::Site, "n1").await.unwrap()
+        ..lab.store.node(&Scope::Site, &"n1".into()).await.unwrap()
     };
     let stale = lab.store.rest(&former, &Wait::Rest, at(9000)).await;
     assert!(
@@ -186,7 +186,7 @@ async fn a_node_is_taken_by_who_makes_its_open_try_then_by_who_has_its_agent() {
         .await;
     let mut tx = lab.store.write().await.unwrap();
     for id in ["held", "both"] {
-        tx.connect_agent(id, "r2", &session_of(0), "address only")
+        tx.connect_agent(&NodeId::stored(id), "r2", &session_of(0), "address only")
             .await
             .unwrap();
     }
@@ -227,19 +227,19 @@ async fn a_wait_ends_with_the_state_and_outlasts_other_changes() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     rest(&lab.store, "n1", &Wait::Cluster, at(5000)).await;
     let mut tx = lab.store.write().await.unwrap();
-    let mut record = tx.node("n1").await.unwrap();
+    let mut record = tx.node(&"n1".into()).await.unwrap();
     record.reason = "a look at it".into();
     tx.save_node(&mut record, at(300)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(record.wait, Wait::Cluster);
     assert_eq!(lab.store.count_waiting().await.unwrap().len(), 1);
     let mut tx = lab.store.write().await.unwrap();
-    let mut record = tx.node("n1").await.unwrap();
+    let mut record = tx.node(&"n1".into()).await.unwrap();
     (record.node.state, record.node.since) = (State::Available, at(400));
     tx.save_node(&mut record, at(400)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(record.wait, Wait::Rest);
-    let stored = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let stored = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert_eq!(stored.wait, Wait::Rest);
     assert_eq!(lab.store.count_waiting().await.unwrap(), []);
 }

@@ -91,17 +91,19 @@ async fn proofs_are_paged_newest_first_by_kind_and_node() {
     let lab = Lab::new().await;
     let mut tx = lab.store.write().await.unwrap();
     for n in 0..5u8 {
-        tx.add_proof(Proof::Report, &format!("r{n}"), "n1", &[n, 255])
+        tx.add_proof(Proof::Report, &format!("r{n}"), &"n1".into(), &[n, 255])
             .await
             .unwrap();
-        tx.add_proof(Proof::Report, &format!("other{n}"), "n2", b"other")
+        tx.add_proof(Proof::Report, &format!("other{n}"), &"n2".into(), b"other")
             .await
             .unwrap();
     }
-    tx.add_proof(Proof::EraseCertificate, "r0", "n1", b"erased")
+    tx.add_proof(Proof::EraseCertificate, "r0", &"n1".into(), b"erased")
         .await
         .unwrap();
-    let twice = tx.add_proof(Proof::EraseCertificate, "r0", "n1", b"forged").await;
+    let twice = tx
+        .add_proof(Proof::EraseCertificate, "r0", &"n1".into(), b"forged")
+        .await;
     assert!(twice.is_err(), "an id is given once");
     tx.commit().await.unwrap();
 
@@ -110,7 +112,7 @@ async fn proofs_are_paged_newest_first_by_kind_and_node() {
     loop {
         let page = lab
             .store
-            .proofs(&Scope::Site, Proof::Report, "n1", before, 2)
+            .proofs(&Scope::Site, Proof::Report, &"n1".into(), before, 2)
             .await
             .unwrap();
         let Some((position, _)) = page.last() else { break };
@@ -121,7 +123,7 @@ async fn proofs_are_paged_newest_first_by_kind_and_node() {
     assert_eq!(seen, [[4, 255], [3, 255], [2, 255], [1, 255], [0, 255]]);
     let erased = lab
         .store
-        .proofs(&Scope::Site, Proof::EraseCertificate, "n1", i64::MAX, 9)
+        .proofs(&Scope::Site, Proof::EraseCertificate, &"n1".into(), i64::MAX, 9)
         .await
         .unwrap();
     assert_eq!(erased.len(), 1);

@@ -1,6 +1,6 @@
 //! Nodes: rows are read back as written, versions guard them, and a MAC address belongs to one node.
 
-use rackwright_lifecycle::{Bmc, BootTarget, Edge, Effect, Evidence, Power, Reading, State, Wait};
+use rackwright_lifecycle::{Bmc, BootTarget, Edge, Effect, Evidence, NodeId, Power, Reading, State, Wait};
 use rackwright_store::{HistoryRow, Identity, Proof, Readings, Scope, Store, StoreError};
 
 use super::support::{Lab, at, claim, event, is_conflict, is_missing, node, node_in, try_of};
@@ -40,7 +40,7 @@ fn full_record() -> rackwright_store::NodeRecord {
 async fn a_node_is_read_back_as_it_was_written() {
     let record = full_record();
     let lab = Lab::new().await.with(std::slice::from_ref(&record)).await;
-    let found = lab.store.node(&Scope::Site, "gpu-001").await.unwrap();
+    let found = lab.store.node(&Scope::Site, &"gpu-001".into()).await.unwrap();
     assert_eq!(found, record);
 
     let mut next = found;
@@ -53,13 +53,13 @@ async fn a_node_is_read_back_as_it_was_written() {
     tx.save_node(&mut next, at(210)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!((next.version, next.updated_at), (2, at(210)));
-    assert_eq!(lab.store.node(&Scope::Site, "gpu-001").await.unwrap(), next);
+    assert_eq!(lab.store.node(&Scope::Site, &"gpu-001".into()).await.unwrap(), next);
 }
 
 #[tokio::test]
 async fn a_stale_save_is_refused_and_nothing_of_its_change_stays() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    let mut stale = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let mut stale = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let mut fast = stale.clone();
     fast.reason = "the first".into();
     fast.labels = [("who".to_owned(), "first".to_owned())].into();
@@ -78,7 +78,7 @@ async fn a_stale_save_is_refused_and_nothing_of_its_change_stays() {
     drop(tx);
 
     assert_eq!(stale.version, 1, "a refused save does not count the version on");
-    assert_eq!(lab.store.node(&Scope::Site, "n1").await.unwrap(), fast);
+    assert_eq!(lab.store.node(&Scope::Site, &"n1".into()).await.unwrap(), fast);
     assert!(lab.store.events(&Scope::Site, 0, "", 10).await.unwrap().is_empty());
     assert!(lab.store.open_effects().await.unwrap().is_empty());
 }
@@ -86,7 +86,7 @@ async fn a_stale_save_is_refused_and_nothing_of_its_change_stays() {
 #[tokio::test]
 async fn readings_are_not_versioned_and_a_save_does_not_turn_them_back() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    let mut decided = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let mut decided = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let seen = Readings {
         power: Reading::Known {
             value: Power::On,
@@ -99,17 +99,17 @@ async fn readings_are_not_versioned_and_a_save_does_not_turn_them_back() {
         ..Readings::default()
     };
     let mut tx = lab.store.write().await.unwrap();
-    tx.save_readings("n1", &seen, at(300)).await.unwrap();
-    tx.save_address("n1", "10.0.0.9", "dhcp").await.unwrap();
-    tx.save_inventory("n1", &[1, 0, 255]).await.unwrap();
+    tx.save_readings(&"n1".into(), &seen, at(300)).await.unwrap();
+    tx.save_address(&"n1".into(), "10.0.0.9", "dhcp").await.unwrap();
+    tx.save_inventory(&"n1".into(), &[1, 0, 255]).await.unwrap();
     tx.commit().await.unwrap();
 
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut decided, at(200)).await.unwrap();
     tx.commit().await.unwrap();
-    let found = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let found = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert_eq!((found.readings, found.address.as_str()), (seen, "10.0.0.9"));
-    assert_eq!(lab.store.inventory("n1").await.unwrap(), Some(vec![1, 0, 255]));
+    assert_eq!(lab.store.inventory(&"n1".into()).await.unwrap(), Some(vec![1, 0, 255]));
 }
 
 #[tokio::test]
@@ -117,16 +117,16 @@ async fn an_inventory_is_reported_anew_and_expected_from_when_that_is_said() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let said = async |reported: &[u8], is_expected: bool| {
         let mut tx = lab.store.write().await.unwrap();
-        tx.save_inventory("n1", reported).await.unwrap();
-        tx.save_inventory("nobody", reported).await.unwrap();
+        tx.save_inventory(&"n1".into(), reported).await.unwrap();
+        tx.save_inventory(&"nobody".into(), reported).await.unwrap();
         if is_expected {
-            tx.expect_inventory("n1").await.unwrap();
+            tx.expect_inventory(&"n1".into()).await.unwrap();
         }
         tx.commit().await.unwrap();
         let (store, id) = (&lab.store, "n1");
         (
-            store.inventory(id).await.unwrap(),
-            store.expected_inventory(id).await.unwrap(),
+            store.inventory(&NodeId::stored(id)).await.unwrap(),
+            store.expected_inventory(&NodeId::stored(id)).await.unwrap(),
         )
     };
     let some = |byte: u8| Some(vec![byte]);
@@ -134,7 +134,7 @@ async fn an_inventory_is_reported_anew_and_expected_from_when_that_is_said() {
     assert_eq!(said(&[1], true).await, (some(1), some(1)));
     assert_eq!(said(&[2], false).await, (some(2), some(1)));
     assert_eq!(said(&[2], true).await, (some(2), some(2)));
-    assert!(is_missing(&lab.store.inventory("nobody").await));
+    assert!(is_missing(&lab.store.inventory(&"nobody".into()).await));
 }
 
 /// Inventories were columns of `nodes` before schema 6.
@@ -144,9 +144,9 @@ async fn inventories_of_an_older_schema_are_kept() {
     claimed.node.claim = Some(claim("b3-1"));
     let lab = Lab::new().await.with(&[node("n1"), claimed]).await;
     let mut tx = lab.store.write().await.unwrap();
-    tx.save_inventory("n1", &[1]).await.unwrap();
-    tx.expect_inventory("n1").await.unwrap();
-    tx.save_inventory("n1", &[2]).await.unwrap();
+    tx.save_inventory(&"n1".into(), &[1]).await.unwrap();
+    tx.expect_inventory(&"n1".into()).await.unwrap();
+    tx.save_inventory(&"n1".into(), &[2]).await.unwrap();
     tx.commit().await.unwrap();
     lab.store.close().await;
     let is_server = lab.database.database().to_string().starts_with("postgres");
@@ -204,11 +204,11 @@ async fn inventories_of_an_older_schema_are_kept() {
     ];
     lab.database.sql(&back.concat()).await;
     let store = Store::open(lab.database.database()).await.unwrap();
-    assert_eq!(store.inventory("n1").await.unwrap(), Some(vec![2]));
-    assert_eq!(store.expected_inventory("n1").await.unwrap(), Some(vec![1]));
-    assert_eq!(store.inventory("n2").await.unwrap(), None);
+    assert_eq!(store.inventory(&"n1".into()).await.unwrap(), Some(vec![2]));
+    assert_eq!(store.expected_inventory(&"n1".into()).await.unwrap(), Some(vec![1]));
+    assert_eq!(store.inventory(&"n2".into()).await.unwrap(), None);
     // A wait stored as a sentence is decided anew.
-    let record = store.node(&Scope::Site, "n1").await.unwrap();
+    let record = store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert_eq!((record.wait, record.due_at), (Wait::Rest, at(300)));
     // A node's customer comes from its claim.
     let acme = Scope::Customer("acme".into());
@@ -227,11 +227,11 @@ async fn an_id_is_taken_once_and_what_is_not_there_is_said() {
         matches!(&refused, Err(StoreError::Exists { kind: "node", id }) if id == "n1"),
         "{refused:?}"
     );
-    assert!(is_missing(&tx.node("n2").await));
+    assert!(is_missing(&tx.node(&"n2".into()).await));
     drop(tx);
-    assert!(is_missing(&lab.store.node(&Scope::Site, "n2").await));
-    assert!(is_missing(&lab.store.inventory("n2").await));
-    assert_eq!(lab.store.inventory("n1").await.unwrap(), None);
+    assert!(is_missing(&lab.store.node(&Scope::Site, &"n2".into()).await));
+    assert!(is_missing(&lab.store.inventory(&"n2".into()).await));
+    assert_eq!(lab.store.inventory(&"n1".into()).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -240,29 +240,29 @@ async fn a_mac_address_belongs_to_one_node_and_is_free_when_that_is_gone() {
     let other = "52:54:00:00:00:02".to_owned();
     let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
     let mut tx = lab.store.write().await.unwrap();
-    tx.put_macs("n1", std::slice::from_ref(&mac)).await.unwrap();
+    tx.put_macs(&"n1".into(), std::slice::from_ref(&mac)).await.unwrap();
     // The same addresses again are no error, and an address no longer listed is free.
-    tx.put_macs("n1", &[mac.clone(), other.clone()]).await.unwrap();
-    tx.put_macs("n1", std::slice::from_ref(&mac)).await.unwrap();
-    tx.put_macs("n2", std::slice::from_ref(&other)).await.unwrap();
+    tx.put_macs(&"n1".into(), &[mac.clone(), other.clone()]).await.unwrap();
+    tx.put_macs(&"n1".into(), std::slice::from_ref(&mac)).await.unwrap();
+    tx.put_macs(&"n2".into(), std::slice::from_ref(&other)).await.unwrap();
     tx.commit().await.unwrap();
 
     let mut tx = lab.store.write().await.unwrap();
-    let refused = tx.put_macs("n2", &[other.clone(), mac.clone()]).await;
+    let refused = tx.put_macs(&"n2".into(), &[other.clone(), mac.clone()]).await;
     assert!(
         matches!(&refused, Err(StoreError::MacTaken { mac: m, node }) if *m == mac && node == "n1"),
         "{refused:?}"
     );
     drop(tx);
-    assert_eq!(lab.store.node_of_mac(&mac).await.unwrap().as_deref(), Some("n1"));
-    assert_eq!(lab.store.node_of_mac(&other).await.unwrap().as_deref(), Some("n2"));
+    assert_eq!(lab.store.node_of_mac(&mac).await.unwrap(), Some("n1".into()));
+    assert_eq!(lab.store.node_of_mac(&other).await.unwrap(), Some("n2".into()));
 
-    let record = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let record = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.delete_node(&record).await.unwrap();
-    tx.put_macs("n2", &[other, mac.clone()]).await.unwrap();
+    tx.put_macs(&"n2".into(), &[other, mac.clone()]).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.node_of_mac(&mac).await.unwrap().as_deref(), Some("n2"));
+    assert_eq!(lab.store.node_of_mac(&mac).await.unwrap(), Some("n2".into()));
 }
 
 #[tokio::test]
@@ -270,35 +270,41 @@ async fn a_mac_address_named_twice_is_kept_once() {
     let mac = "52:54:00:00:00:01".to_owned();
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut tx = lab.store.write().await.unwrap();
-    tx.put_macs("n1", &[mac.clone(), mac.clone()]).await.unwrap();
+    tx.put_macs(&"n1".into(), &[mac.clone(), mac.clone()]).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.node_of_mac(&mac).await.unwrap().as_deref(), Some("n1"));
+    assert_eq!(lab.store.node_of_mac(&mac).await.unwrap(), Some("n1".into()));
 }
 
 #[tokio::test]
 async fn deleting_is_guarded_and_leaves_only_proof() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    let stale = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let stale = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut stale.clone(), at(200)).await.unwrap();
     tx.begin_effect(&try_of("n1", Effect::Identify, 1)).await.unwrap();
-    tx.add_proof(Proof::EraseCertificate, "c1", "n1", b"proof")
+    tx.add_proof(Proof::EraseCertificate, "c1", &"n1".into(), b"proof")
         .await
         .unwrap();
-    tx.add_proof(Proof::Report, "r1", "n1", b"report").await.unwrap();
+    tx.add_proof(Proof::Report, "r1", &"n1".into(), b"report")
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
 
     let mut tx = lab.store.write().await.unwrap();
     assert!(is_conflict(&tx.delete_node(&stale).await));
     drop(tx);
-    let fresh = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let fresh = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.delete_node(&fresh).await.unwrap();
     tx.commit().await.unwrap();
-    assert!(is_missing(&lab.store.node(&Scope::Site, "n1").await));
+    assert!(is_missing(&lab.store.node(&Scope::Site, &"n1".into()).await));
     assert!(lab.store.open_effects().await.unwrap().is_empty());
     for (kind, body) in [(Proof::EraseCertificate, "proof"), (Proof::Report, "report")] {
-        let kept = lab.store.proofs(&Scope::Site, kind, "n1", i64::MAX, 10).await.unwrap();
+        let kept = lab
+            .store
+            .proofs(&Scope::Site, kind, &"n1".into(), i64::MAX, 10)
+            .await
+            .unwrap();
         assert_eq!(kept.len(), 1);
         assert_eq!(kept[0].1, body.as_bytes());
     }
@@ -320,13 +326,13 @@ async fn history_is_newest_first_and_bounded() {
     };
     let mut tx = lab.store.write().await.unwrap();
     for us in [200, 300, 250] {
-        tx.add_history("n1", Edge::Enrolled, &row(us)).await.unwrap();
+        tx.add_history(&"n1".into(), Edge::Enrolled, &row(us)).await.unwrap();
     }
-    tx.add_history("n2", Edge::Enrolled, &row(1)).await.unwrap();
+    tx.add_history(&"n2".into(), Edge::Enrolled, &row(1)).await.unwrap();
     tx.commit().await.unwrap();
     // In the order of writing, whatever the timestamps.
-    assert_eq!(lab.store.history("n1", 2).await.unwrap(), [row(250), row(300)]);
-    assert_eq!(lab.store.history("n1", 10).await.unwrap().len(), 3);
+    assert_eq!(lab.store.history(&"n1".into(), 2).await.unwrap(), [row(250), row(300)]);
+    assert_eq!(lab.store.history(&"n1".into(), 10).await.unwrap().len(), 3);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rackwright_lifecycle::limits::{ImageLimits, PowerOnLimits};
-use rackwright_lifecycle::{CustomerId, Effect, Kind, Limits, Need, Outcome, Resource, Scope, Timestamp, Wait};
+use rackwright_lifecycle::{CustomerId, Effect, Kind, Limits, Need, NodeId, Outcome, Resource, Scope, Timestamp, Wait};
 use rackwright_store::{NodeRecord, PermitRequest, Queue, Queued, Store, StoreError, WriteTx};
 
 use super::support::{Lab, at, node, rest, try_of};
@@ -48,9 +48,9 @@ async fn resting(names: &[&str]) -> Lab {
 /// Requests permits for `node` of `customer` at `now`, and begins the power-on if it has them.
 async fn begin(tx: &mut WriteTx, who: (&str, &str), needs: &[Need], now: i64) -> Result<Option<Queued>, StoreError> {
     let (node, customer) = (who.0, CustomerId::stored(who.1));
-    tx.node(node).await?;
+    tx.node(&NodeId::stored(node)).await?;
     let request = PermitRequest {
-        node,
+        node: &NodeId::stored(node),
         customer: Some(&customer),
         is_urgent: customer == "operator",
         asked_at: at(now),
@@ -59,7 +59,7 @@ async fn begin(tx: &mut WriteTx, who: (&str, &str), needs: &[Need], now: i64) ->
     if wait.is_none() {
         let row = try_of(node, Effect::PowerOn, 1);
         tx.begin_effect(&row).await?;
-        tx.use_permits(node, &row.id, 0).await?;
+        tx.use_permits(&NodeId::stored(node), &row.id, 0).await?;
     }
     Ok(wait)
 }
@@ -73,9 +73,9 @@ async fn begun(store: &Store, who: (&str, &str), needs: &[Need], now: i64) -> Op
 }
 
 /// Ends the node's power-on. Returns the nodes that got their turn.
-async fn ended(store: &Store, node: &str, now: i64) -> Vec<String> {
+async fn ended(store: &Store, node: &str, now: i64) -> Vec<NodeId> {
     let mut tx = store.write().await.unwrap();
-    tx.node(node).await.unwrap();
+    tx.node(&NodeId::stored(node)).await.unwrap();
     let id = try_of(node, Effect::PowerOn, 1).id;
     assert!(tx.end_effect(&id, &Outcome::Interrupted, at(now)).await.unwrap());
     let next_in_line = tx.take_next_in_line();
@@ -83,7 +83,7 @@ async fn ended(store: &Store, node: &str, now: i64) -> Vec<String> {
     next_in_line
 }
 
-async fn due(store: &Store, now: i64) -> Vec<String> {
+async fn due(store: &Store, now: i64) -> Vec<NodeId> {
     let mut due = store
         .lease_due_nodes("replica-1", at(now), at(LATER), 99)
         .await
@@ -143,8 +143,8 @@ async fn a_place_settles_and_the_first_in_line_is_due_when_it_has() {
     // With an empty line it becomes free by itself, and is its own node's until then.
     ended(&lab.store, "n2", settled).await;
     let mut tx = lab.store.write().await.unwrap();
-    tx.node("n3").await.unwrap();
-    tx.leave_queues("n3", at(settled)).await.unwrap();
+    tx.node(&"n3".into()).await.unwrap();
+    tx.leave_queues(&"n3".into(), at(settled)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(queue(&lab.store, "c1", settled).await, (1, 0));
     assert_eq!(queue(&lab.store, "c1", 2 * settled).await, (0, 0));
@@ -157,9 +157,9 @@ async fn a_try_again_keeps_the_place_that_settles_and_a_settled_one_is_asked_for
     let on_c1 = needs(&limits(1, None, 10), "c1");
     let request_permits = async |node: &'static str, now: i64| {
         let mut tx = lab.store.write().await.unwrap();
-        tx.node(node).await.unwrap();
+        tx.node(&NodeId::stored(node)).await.unwrap();
         let request = PermitRequest {
-            node,
+            node: &NodeId::stored(node),
             customer: None,
             is_urgent: false,
             asked_at: at(now),
@@ -175,14 +175,14 @@ async fn a_try_again_keeps_the_place_that_settles_and_a_settled_one_is_asked_for
     let mut tx = lab.store.write().await.unwrap();
     let row = try_of("n1", Effect::PowerOn, 2);
     tx.begin_effect(&row).await.unwrap();
-    tx.use_permits("n1", &row.id, 7).await.unwrap();
+    tx.use_permits(&"n1".into(), &row.id, 7).await.unwrap();
     tx.end_effect(&row.id, &Outcome::Succeeded, at(500)).await.unwrap();
     tx.commit().await.unwrap();
     let settled = 500 + 10_000_000;
     assert!(!request_permits("n1", settled).await, "n2 has waited longer");
     assert!(request_permits("n2", settled).await);
-    assert_eq!(lab.store.in_line_us("n1", at(100)).await.unwrap(), 7);
-    assert_eq!(lab.store.in_line_us("n1", at(99)).await.unwrap(), 0);
+    assert_eq!(lab.store.in_line_us(&"n1".into(), at(100)).await.unwrap(), 7);
+    assert_eq!(lab.store.in_line_us(&"n1".into(), at(99)).await.unwrap(), 0);
 }
 
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn a_node_keeps_what_it_has_while_it_waits_for_more() {
     assert_eq!(wait.resource.scope, Scope::Site);
     let wait = begun(&lab.store, ("n3", ""), &on_c2, 202).await.unwrap();
     assert_eq!(wait.resource, circuit("c2"));
-    let permits = lab.store.permits("n2").await.unwrap();
+    let permits = lab.store.permits(&"n2".into()).await.unwrap();
     let told: Vec<_> = permits
         .iter()
         .map(|p| (p.resource.scope.to_string(), p.is_taken))
@@ -206,7 +206,7 @@ async fn a_node_keeps_what_it_has_while_it_waits_for_more() {
     assert_eq!(ended(&lab.store, "n2", 400).await, ["n3"]);
     // Called for the circuit; the site has room too.
     assert_eq!(begun(&lab.store, ("n3", ""), &on_c2, 401).await, None);
-    let permits = lab.store.permits("n3").await.unwrap();
+    let permits = lab.store.permits(&"n3".into()).await.unwrap();
     assert!(permits.iter().all(|p| p.is_taken && p.effect.is_some()), "{permits:?}");
 }
 
@@ -221,18 +221,18 @@ async fn nodes_that_leave_release_their_permits() {
     }
     // n2 has its circuit and waits for the site; n3 waits for the circuit.
     let mut tx = lab.store.write().await.unwrap();
-    tx.node("n2").await.unwrap();
-    tx.leave_queues("n2", at(300)).await.unwrap();
+    tx.node(&"n2".into()).await.unwrap();
+    tx.leave_queues(&"n2".into(), at(300)).await.unwrap();
     assert_eq!(tx.take_next_in_line(), ["n3"]);
     tx.commit().await.unwrap();
-    assert!(lab.store.permits("n2").await.unwrap().is_empty());
+    assert!(lab.store.permits(&"n2".into()).await.unwrap().is_empty());
     assert!(begun(&lab.store, ("n4", ""), &on_c2, 301).await.is_some());
     let wait = begun(&lab.store, ("n3", ""), &on_c2, 301).await.unwrap();
     assert_eq!(wait.resource.scope, Scope::Site);
     // A node is deleted in the middle of its effect.
     let mut tx = lab.store.write().await.unwrap();
-    let record = tx.node("n1").await.unwrap();
-    tx.forget_permits("n1", at(302)).await.unwrap();
+    let record = tx.node(&"n1".into()).await.unwrap();
+    tx.forget_permits(&"n1".into(), at(302)).await.unwrap();
     assert_eq!(tx.take_next_in_line(), ["n3"]);
     tx.delete_node(&record).await.unwrap();
     tx.commit().await.unwrap();
@@ -253,18 +253,21 @@ async fn customers_take_turns_and_an_operator_goes_first() {
         let wait = begun(&lab.store, (name, customer), &on_c1, 200 + i64::try_from(n).unwrap()).await;
         assert_eq!(wait.is_none(), n == 0);
     }
-    assert_eq!(lab.store.count_ahead(&circuit("c1"), "b1").await.unwrap(), 3);
-    let mut order = vec!["a1".to_owned()];
+    assert_eq!(lab.store.count_ahead(&circuit("c1"), &"b1".into()).await.unwrap(), 3);
+    let mut order = vec![NodeId::from("a1")];
     for now in 300..305 {
         let last = order.last().unwrap().clone();
-        let next_in_line = ended(&lab.store, &last, now).await;
+        let next_in_line = ended(&lab.store, last.as_str(), now).await;
         assert_eq!(next_in_line.len(), 1, "as many as there is room for");
         let customer = if next_in_line[0] == "op" {
             "operator"
         } else {
-            &next_in_line[0][..1]
+            &next_in_line[0].as_str()[..1]
         };
-        assert_eq!(begun(&lab.store, (&next_in_line[0], customer), &on_c1, now).await, None);
+        assert_eq!(
+            begun(&lab.store, (next_in_line[0].as_str(), customer), &on_c1, now).await,
+            None
+        );
         order.extend(next_in_line);
     }
     assert_eq!(order, ["a1", "op", "a2", "b1", "a3", "a4"]);
@@ -353,7 +356,13 @@ async fn many_who_end_and_begin_at_once_lose_no_place_and_nobody() {
                     Err(StoreError::Contended(_)) => continue,
                     Err(error) => panic!("{error}"),
                 }
-                while !store.permits(&node).await.unwrap().iter().all(|p| p.is_taken) {
+                while !store
+                    .permits(&NodeId::stored(node.as_str()))
+                    .await
+                    .unwrap()
+                    .iter()
+                    .all(|p| p.is_taken)
+                {
                     tokio::task::yield_now().await;
                 }
             }
@@ -361,7 +370,7 @@ async fn many_who_end_and_begin_at_once_lose_no_place_and_nobody() {
             assert!(open.len() <= 3, "{open:?}");
             loop {
                 let mut tx = store.write().await.unwrap();
-                tx.node(&node).await.unwrap();
+                tx.node(&NodeId::stored(node.as_str())).await.unwrap();
                 let id = try_of(&node, Effect::PowerOn, 1).id;
                 match tx.end_effect(&id, &Outcome::Succeeded, at(300)).await {
                     Ok(_) => break tx.commit().await.unwrap(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use rackwright_lifecycle::NodeId;
 use rackwright_store::{ImageVersionBody, ImageVersionRow, RequestKey, Scope, Store, StoreError, WriteTx};
 
 use super::support::{Lab, at, node};
@@ -61,7 +62,7 @@ async fn a_mac_address_that_many_nodes_claim_at_once_is_given_to_one() {
             macs.reverse();
         }
         let mut tx = store.write().await?;
-        tx.put_macs(&format!("n{n}"), &macs).await?;
+        tx.put_macs(&NodeId::stored(format!("n{n}")), &macs).await?;
         tx.commit().await
     })
     .await;
@@ -91,16 +92,16 @@ async fn readings_that_come_at_once_are_all_kept() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     at_once(&lab, |store, n| async move {
         let mut tx = store.write().await.unwrap();
-        let mut readings = tx.node("n1").await.unwrap().readings;
+        let mut readings = tx.node(&"n1".into()).await.unwrap().readings;
         let (seen, since) = readings.boot.unwrap_or_default();
         readings.boot = Some((format!("{seen}{n}"), since));
-        tx.save_readings("n1", &readings, at(300)).await.unwrap();
+        tx.save_readings(&"n1".into(), &readings, at(300)).await.unwrap();
         tx.commit().await.unwrap();
     })
     .await;
     let boot = lab
         .store
-        .node(&Scope::Site, "n1")
+        .node(&Scope::Site, &"n1".into())
         .await
         .unwrap()
         .readings

@@ -1,6 +1,6 @@
 //! Nodes at rest, and their stored readings.
 
-use rackwright_lifecycle::{Effect, Outcome, Power, Reading, State};
+use rackwright_lifecycle::{Effect, NodeId, Outcome, Power, Reading, State};
 use rackwright_store::{Readings, RestingRow};
 
 use super::support::{Lab, at, node_in, session_of, try_of};
@@ -21,7 +21,7 @@ async fn nodes_of_which_something_is_under_way_are_not_at_rest() {
     tx.begin_effect(&try_of("active", Effect::PowerOn, 1)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(ids("", LIMIT).await, resting[1..]);
-    assert_eq!(lab.store.resting(&["active"]).await.unwrap(), []);
+    assert_eq!(lab.store.resting(&[&"active".into()]).await.unwrap(), []);
     let mut tx = lab.store.write().await.unwrap();
     tx.end_effect("active-power-on-1", &Outcome::Succeeded, at(150))
         .await
@@ -45,17 +45,18 @@ async fn any_number_of_them_is_read_with_what_was_seen_last() {
         ..Readings::default()
     };
     let mut tx = lab.store.write().await.unwrap();
-    tx.save_readings("n149", &readings, at(300)).await.unwrap();
+    tx.save_readings(&"n149".into(), &readings, at(300)).await.unwrap();
     let session = tx
-        .connect_agent("n149", "replica-1", &session_of(0), "address only")
+        .connect_agent(&"n149".into(), "replica-1", &session_of(0), "address only")
         .await
         .unwrap();
     tx.commit().await.unwrap();
 
-    let wanted: Vec<&str> = all.iter().map(|node| node.id.as_str()).chain(["nobody"]).collect();
+    let nobody = "nobody".into();
+    let wanted: Vec<&NodeId> = all.iter().map(|node| &node.id).chain([&nobody]).collect();
     let mut found = lab.store.resting(&wanted).await.unwrap();
     found.sort_by(|a, b| a.id.cmp(&b.id));
-    let ids: Vec<&str> = found.iter().map(|row| row.id.as_str()).collect();
+    let ids: Vec<&NodeId> = found.iter().map(|row| &row.id).collect();
     assert_eq!(ids, wanted[..150]);
     let last = RestingRow {
         id: "n149".into(),

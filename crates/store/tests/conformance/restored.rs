@@ -1,6 +1,6 @@
 //! The age of a database, and doubted nodes.
 
-use rackwright_lifecycle::{Doubt, DoubtCause, State};
+use rackwright_lifecycle::{Doubt, DoubtCause, NodeId, State};
 use rackwright_store::Scope;
 
 use super::support::{Lab, at, node_in};
@@ -34,11 +34,11 @@ async fn a_database_keeps_its_first_id_and_the_age_that_it_is_given() {
 #[tokio::test]
 async fn a_doubted_node_is_due_but_not_free_or_watched() {
     let lab = Lab::new().await.with(&[node_in("n1", State::Available)]).await;
-    let seen = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let seen = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     assert_eq!(tx.doubt_all(&doubt()).await.unwrap(), 1);
     tx.commit().await.unwrap();
-    let mut record = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let mut record = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert_eq!(record.node.doubt, Some(doubt()));
     assert!(record.version > seen.version, "a step that read it before is refused");
     assert_eq!(record.due_at, at(300));
@@ -46,12 +46,15 @@ async fn a_doubted_node_is_due_but_not_free_or_watched() {
     assert!(lab.store.is_restored().await.unwrap());
     assert!(lab.store.free_nodes().await.unwrap().is_empty());
     assert!(lab.store.resting_ids("", 9).await.unwrap().is_empty());
-    assert!(lab.store.resting(&["n1"]).await.unwrap().is_empty());
+    assert!(lab.store.resting(&[&"n1".into()]).await.unwrap().is_empty());
     record.node.doubt = None;
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut record, at(400)).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.node(&Scope::Site, "n1").await.unwrap().node.doubt, None);
+    assert_eq!(
+        lab.store.node(&Scope::Site, &"n1".into()).await.unwrap().node.doubt,
+        None
+    );
     assert_eq!(lab.store.free_nodes().await.unwrap(), ["n1"]);
     assert!(!lab.store.is_restored().await.unwrap());
 }
@@ -67,7 +70,7 @@ async fn a_doubt_is_kept_with_what_the_machine_has_shown_and_found_by_the_cluste
     doubted.node.doubt = Some(shown.clone());
     let lab = Lab::new().await.with(&[doubted, node_in("n2", State::Active)]).await;
     assert_eq!(
-        lab.store.node(&Scope::Site, "n1").await.unwrap().node.doubt,
+        lab.store.node(&Scope::Site, &"n1".into()).await.unwrap().node.doubt,
         Some(shown)
     );
     assert!(!lab.store.is_restored().await.unwrap());
@@ -78,9 +81,9 @@ async fn a_doubt_is_kept_with_what_the_machine_has_shown_and_found_by_the_cluste
                 .await
                 .unwrap();
         }
-        tx.add_cluster_node(&"c1".into(), node).await.unwrap();
+        tx.add_cluster_node(&"c1".into(), &NodeId::stored(node)).await.unwrap();
         tx.commit().await.unwrap();
         let found = lab.store.doubted_node_of(&"c1".into()).await.unwrap();
-        assert_eq!(found, (node == "n1").then(|| "n1".to_owned()));
+        assert_eq!(found, (node == "n1").then(|| "n1".to_owned()).map(NodeId::stored));
     }
 }

@@ -49,8 +49,10 @@ async fn secrets_under_another_key_are_found_wherever_they_are() {
     records[2].spec.bmc_password = Vec::new();
     let lab = lab.with(&records).await;
     let mut tx = lab.store.write().await.unwrap();
-    tx.put_deployment_keys("n1", 1, 1, &keys(1)).await.unwrap();
-    tx.put_deployment_keys("n2", u64::MAX, 1, &keys(2)).await.unwrap();
+    tx.put_deployment_keys(&"n1".into(), 1, 1, &keys(1)).await.unwrap();
+    tx.put_deployment_keys(&"n2".into(), u64::MAX, 1, &keys(2))
+        .await
+        .unwrap();
     tx.insert_cluster(&cluster("alpha", 1)).await.unwrap();
     tx.insert_cluster(&cluster("beta", 2)).await.unwrap();
     tx.insert_cluster(&ClusterRecord::new(
@@ -117,7 +119,7 @@ async fn secrets_under_another_key_are_found_wherever_they_are() {
     };
     tx.put_sealed(SealedColumn::HostKey, &one).await.unwrap();
     tx.commit().await.unwrap();
-    let read = store.deployment_keys("n2", u64::MAX, 1).await.unwrap();
+    let read = store.deployment_keys(&"n2".into(), u64::MAX, 1).await.unwrap();
     assert_eq!(read.host_private, one.sealed);
 }
 

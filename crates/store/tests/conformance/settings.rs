@@ -1,6 +1,6 @@
 //! Stored readings of nodes' firmware settings.
 
-use rackwright_lifecycle::State;
+use rackwright_lifecycle::{NodeId, State};
 use rackwright_store::SettingsRead;
 
 use super::support::{Lab, at, node_in};
@@ -15,7 +15,10 @@ fn seen(is_proof: bool, is_as_wanted: bool, body: &str) -> SettingsRead {
 
 async fn put(lab: &Lab, node: &str, read: &SettingsRead, when: i64) -> bool {
     let mut tx = lab.store.write().await.unwrap();
-    let is_news = tx.put_node_settings(node, read, at(when)).await.unwrap();
+    let is_news = tx
+        .put_node_settings(&NodeId::stored(node), read, at(when))
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
     is_news
 }
@@ -24,10 +27,10 @@ async fn put(lab: &Lab, node: &str, read: &SettingsRead, when: i64) -> bool {
 async fn drift_is_news_once_and_proof_is_kept_beside_it() {
     let nodes = [node_in("n1", State::Available), node_in("n2", State::Active)];
     let lab = Lab::new().await.with(&nodes).await;
-    assert_eq!(lab.store.node_settings("n1").await.unwrap(), None);
+    assert_eq!(lab.store.node_settings(&"n1".into()).await.unwrap(), None);
     // As wanted, but not read after a start by the control plane: no proof.
     assert!(!put(&lab, "n1", &seen(false, true, "a"), 10).await);
-    let of = async |node: &str| lab.store.node_settings(node).await.unwrap().unwrap();
+    let of = async |node: &str| lab.store.node_settings(&NodeId::stored(node)).await.unwrap().unwrap();
     assert_eq!(of("n1").await.verified_at, None);
     assert!(!put(&lab, "n1", &seen(true, true, "a"), 20).await);
     assert_eq!(of("n1").await.verified_at, Some(at(20)));
@@ -53,9 +56,9 @@ async fn drift_is_news_once_and_proof_is_kept_beside_it() {
     assert!(!put(&lab, "n1", &seen(false, true, "a"), 70).await);
     assert_eq!(drift("", 10).await, ["n2"]);
     let mut tx = lab.store.write().await.unwrap();
-    tx.forget_node_settings("n2").await.unwrap();
+    tx.forget_node_settings(&"n2".into()).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(drift("", 10).await, Vec::<String>::new());
+    assert_eq!(drift("", 10).await, [""; 0]);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! A fresh database for a test, and rows for it.
 
 use rackwright_lifecycle::{
-    Attempt, Claim, Effect, EventKind, Evidence, Node, Outcome, State, Timestamp, Wait, Wanted,
+    Attempt, Claim, Effect, EventKind, Evidence, Node, NodeId, Outcome, State, Timestamp, Wait, Wanted,
 };
 use rackwright_store::{
     AgentConnection, AgentSession, EffectRow, EventRow, Identity, MemberRow, NodeRecord, Readings, Scope, Spec, Store,
@@ -54,7 +54,7 @@ pub fn at(us: i64) -> Timestamp {
 /// A node in `state`, created and therefore due at 100.
 pub fn node_in(id: &str, state: State) -> NodeRecord {
     NodeRecord {
-        id: id.to_owned(),
+        id: NodeId::stored(id.to_owned()),
         uid: format!("uid-{id}"),
         version: 1,
         node: Node {
@@ -96,7 +96,7 @@ pub fn session_of(generation: u64) -> AgentSession {
 
 /// Puts an unchanged node to rest.
 pub async fn rest(store: &Store, id: &str, wait: &Wait, until: Timestamp) {
-    let record = store.node(&Scope::Site, id).await.unwrap();
+    let record = store.node(&Scope::Site, &NodeId::stored(id)).await.unwrap();
     store.rest(&record, wait, until).await.unwrap();
 }
 
@@ -127,7 +127,7 @@ pub fn claim(digest: &str) -> Claim {
 pub fn try_of(node: &str, effect: Effect, number: i64) -> EffectRow {
     EffectRow {
         id: format!("{node}-{}-{number}", effect.as_str()),
-        node_id: node.to_owned(),
+        node_id: NodeId::stored(node.to_owned()),
         state_since: at(100),
         number,
         generation: 7,

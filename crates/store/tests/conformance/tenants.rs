@@ -1,6 +1,6 @@
 //! A customer finds its own rows and no others.
 
-use rackwright_lifecycle::State;
+use rackwright_lifecycle::{NodeId, State};
 use rackwright_store::{MemberRow, NodeRecord, Proof, Scope, StoreError, Term};
 
 use super::clusters::{cluster, insert};
@@ -35,13 +35,13 @@ async fn lab() -> Lab {
 
 async fn nodes(lab: &Lab, scope: &Scope, filter: &[Term], after: &str) -> Vec<String> {
     let found = lab.store.nodes(scope, &filter.to_vec(), after, 10).await.unwrap();
-    found.into_iter().map(|n| n.id).collect()
+    found.into_iter().map(|n| n.id.to_string()).collect()
 }
 
 /// Gives a node to a customer at a time; an empty name frees it.
 async fn give(lab: &Lab, id: &str, customer: &'static str, us: i64) {
     let mut tx = lab.store.write().await.unwrap();
-    let mut record = tx.node(id).await.unwrap();
+    let mut record = tx.node(&NodeId::stored(id)).await.unwrap();
     record.node.claim = (!customer.is_empty()).then(|| of(id, customer).node.claim.unwrap());
     tx.save_node(&mut record, at(us)).await.unwrap();
     tx.commit().await.unwrap();
@@ -62,9 +62,12 @@ fn same_refusal<A: std::fmt::Debug, B: std::fmt::Debug>(
 async fn a_customer_finds_their_nodes_and_no_others() {
     let lab = lab().await;
     let (acme, bolt) = (scope("acme"), scope("bolt"));
-    assert_eq!(lab.store.node(&acme, "a1").await.unwrap().id, "a1");
+    assert_eq!(lab.store.node(&acme, &"a1".into()).await.unwrap().id, "a1");
     for id in ["b1", "c1", "f1"] {
-        let (others, missing) = (lab.store.node(&acme, id).await, lab.store.node(&acme, "zz").await);
+        let (others, missing) = (
+            lab.store.node(&acme, &NodeId::stored(id)).await,
+            lab.store.node(&acme, &"zz".into()).await,
+        );
         same_refusal(others, missing, (id, "zz"));
     }
     assert_eq!(nodes(&lab, &acme, &[], "").await, ["a1", "a2"]);
@@ -80,12 +83,12 @@ async fn a_customer_finds_their_nodes_and_no_others() {
     assert_eq!(nodes(&lab, &bolt, &[named], "").await, ["b1"]);
     // Free nodes do not belong to a customer with an empty name.
     assert!(nodes(&lab, &scope(""), &[], "").await.is_empty());
-    assert!(is_missing(&lab.store.node(&scope(""), "f1").await));
+    assert!(is_missing(&lab.store.node(&scope(""), &"f1".into()).await));
 
     let mut tx = lab.store.write().await.unwrap();
-    assert!(tx.node_of(&acme, "a1").await.is_ok());
-    assert!(is_missing(&tx.node_of(&acme, "b1").await));
-    assert!(is_missing(&tx.node_of(&scope(""), "f1").await));
+    assert!(tx.node_of(&acme, &"a1".into()).await.is_ok());
+    assert!(is_missing(&tx.node_of(&acme, &"b1".into()).await));
+    assert!(is_missing(&tx.node_of(&scope(""), &"f1".into()).await));
 }
 
 #[tokio::test]
@@ -178,13 +181,13 @@ async fn proofs_stay_with_former_customer() {
     let lab = lab().await;
     let add = async |id: &str, body: u8| {
         let mut tx = lab.store.write().await.unwrap();
-        tx.add_proof(Proof::Report, id, "a1", &[body]).await.unwrap();
+        tx.add_proof(Proof::Report, id, &"a1".into(), &[body]).await.unwrap();
         tx.commit().await.unwrap();
     };
     let papers = async |scope: &Scope| -> Vec<u8> {
         let found = lab
             .store
-            .proofs(scope, Proof::Report, "a1", i64::MAX, 10)
+            .proofs(scope, Proof::Report, &"a1".into(), i64::MAX, 10)
             .await
             .unwrap();
         found.into_iter().map(|(_, body)| body[0]).collect()

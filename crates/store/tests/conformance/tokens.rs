@@ -154,11 +154,11 @@ async fn secrets_of_a_deployment_are_kept_until_the_next_one_or_the_hand_over() 
     };
     let mut tx = lab.store.write().await.unwrap();
     for (generation, deployment, n) in [(1, 1, 1), (1, 2, 2), (u64::MAX, 1, 3)] {
-        tx.put_deployment_keys("n1", generation, deployment, &keys(n))
+        tx.put_deployment_keys(&"n1".into(), generation, deployment, &keys(n))
             .await
             .unwrap();
     }
-    let twice = tx.put_deployment_keys("n1", 1, 2, &keys(9)).await;
+    let twice = tx.put_deployment_keys(&"n1".into(), 1, 2, &keys(9)).await;
     assert!(twice.is_err(), "keys of a deployment are never replaced");
     tx.commit().await.unwrap();
     let public_only = |n: u8| DeploymentKeys {
@@ -168,22 +168,22 @@ async fn secrets_of_a_deployment_are_kept_until_the_next_one_or_the_hand_over() 
         ..keys(n)
     };
     let read = async |generation: u64, deployment: u32| {
-        let found = lab.store.deployment_keys("n1", generation, deployment).await;
+        let found = lab.store.deployment_keys(&"n1".into(), generation, deployment).await;
         found.unwrap()
     };
     // A new deployment deletes the private keys and user data of the earlier ones.
     assert_eq!(read(1, 1).await, public_only(1));
     assert_eq!(read(1, 2).await, public_only(2));
     assert_eq!(read(u64::MAX, 1).await, keys(3));
-    assert!(is_missing(&lab.store.deployment_keys("n1", 2, 1).await));
-    assert!(is_missing(&lab.store.deployment_keys("n2", 1, 1).await));
+    assert!(is_missing(&lab.store.deployment_keys(&"n1".into(), 2, 1).await));
+    assert!(is_missing(&lab.store.deployment_keys(&"n2".into(), 1, 1).await));
     let mut tx = lab.store.write().await.unwrap();
-    tx.put_user_data("n1", u64::MAX, 1, &[9]).await.unwrap();
-    assert!(is_missing(&tx.put_user_data("n1", 2, 1, &[9]).await));
+    tx.put_user_data(&"n1".into(), u64::MAX, 1, &[9]).await.unwrap();
+    assert!(is_missing(&tx.put_user_data(&"n1".into(), 2, 1, &[9]).await));
     tx.commit().await.unwrap();
     assert_eq!(read(u64::MAX, 1).await.user_data, [9]);
     let mut tx = lab.store.write().await.unwrap();
-    tx.forget_private_keys("n1").await.unwrap();
+    tx.forget_private_keys(&"n1".into()).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(read(u64::MAX, 1).await, public_only(3));
 }

@@ -43,7 +43,7 @@ fn short(rows: Vec<UsageRow>) -> Vec<Short> {
     let short = |row: UsageRow| {
         let (customer, cluster) = (row.holder.customer.to_string(), row.holder.cluster);
         let cluster = cluster.map(|id| id.to_string()).unwrap_or_default();
-        (row.node, customer, cluster, row.sku, row.from_s, row.to_s)
+        (row.node.to_string(), customer, cluster, row.sku, row.from_s, row.to_s)
     };
     rows.into_iter().map(short).collect()
 }
@@ -155,7 +155,7 @@ async fn a_period_is_half_open_and_narrowed_by_customer_and_cluster() {
             .await
             .unwrap();
         assert_eq!(rows, grouped, "acme comes before bolt in both orders");
-        rows.into_iter().map(|row| row.node).collect()
+        rows.into_iter().map(|row| row.node.to_string()).collect()
     };
     assert_eq!(nodes(0, 10, "", "").await, [""; 0]);
     assert_eq!(nodes(0, 11, "", "").await, ["n1"]);

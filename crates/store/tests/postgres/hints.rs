@@ -41,7 +41,7 @@ async fn another_replica_hears_of_events_and_of_what_is_due() {
         hear(&mut changes, Change::Events).await;
         quiet(&mut changes).await;
         rest(&lab.store, "n1", &Wait::Rest, at(5000 + round)).await;
-        lab.store.wake("n1", at(100)).await.unwrap();
+        lab.store.wake(&"n1".into(), at(100)).await.unwrap();
         hear(&mut changes, Change::Due).await;
         quickest = quickest.min(start.elapsed());
     }

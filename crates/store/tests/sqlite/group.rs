@@ -164,7 +164,7 @@ async fn a_statement_that_breaks_the_transaction_acknowledges_nothing_of_it() {
     first.add_event(&event("first", "t", 1)).await.unwrap();
     // These wait for the writer in this order before the first is complete, so that all are in one batch.
     let (breaking, later) = (store.clone(), store.clone());
-    let breaking = tokio::spawn(async move { breaking.wake("n1", at(-1)).await });
+    let breaking = tokio::spawn(async move { breaking.wake(&"n1".into(), at(-1)).await });
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
     let later = tokio::spawn(async move { change(&later, "later", 2).await });

@@ -22,7 +22,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rackwright_lifecycle::cluster::{Member, Network, Standing, State};
-use rackwright_lifecycle::{ClusterId, EventKind, Timestamp, seconds};
+use rackwright_lifecycle::{ClusterId, EventKind, NodeId, Timestamp, seconds};
 use rackwright_store::{ClusterRecord, NetworkTest, NodeRecord, Scope, StoreError};
 use tracing::Instrument as _;
 
@@ -100,7 +100,7 @@ pub fn fact(core: &Core, record: &ClusterRecord, checked: &[NodeRecord], now: Ti
         };
     }
     let is = |known: Option<&String>, node: &NodeRecord| known == Some(&deployment(node));
-    let faults: BTreeMap<String, String> = checked
+    let faults: BTreeMap<NodeId, String> = checked
         .iter()
         .filter_map(|node| {
             let (tested, why) = test.faults.get(&node.id)?;
@@ -147,7 +147,7 @@ pub fn words(record: &ClusterRecord) -> String {
             .faults
             .iter()
             .next()
-            .map_or((String::new(), Default::default()), |(n, w)| (n.clone(), w.clone()));
+            .map_or((String::new(), Default::default()), |(n, w)| (n.to_string(), w.clone()));
         return format!(
             "{} of {} nodes at fault: {node}: {why}",
             test.faults.len(),
@@ -192,7 +192,7 @@ pub async fn begin(
 ) -> Result<(), ReserveError> {
     let before = record.network.take().unwrap_or_default();
     let run = core.new_id();
-    let members: BTreeMap<String, String> = nodes.iter().map(|node| (node.id.clone(), deployment(node))).collect();
+    let members: BTreeMap<NodeId, String> = nodes.iter().map(|node| (node.id.clone(), deployment(node))).collect();
     let passed = before
         .passed
         .into_iter()

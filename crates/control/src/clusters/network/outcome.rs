@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rackwright_lifecycle::{ClusterId, EventKind, seconds};
+use rackwright_lifecycle::{ClusterId, EventKind, NodeId, seconds};
 use rackwright_planner::handover::{ReportRow, Verdict};
 use rackwright_planner::network::rows;
 use rackwright_store::{NetworkRow, NetworkTest, StoreError};
@@ -45,7 +45,7 @@ pub async fn store(core: &Core, id: &ClusterId, began: &NetworkTest, found: &Fou
     for (node, (_, why)) in &test.faults {
         let message = format!("node {node} of {id} is at fault: {why}");
         let mut event = network_event(id, EventKind::ClusterNetworkFault, message);
-        event.attributes = [("node".to_owned(), node.clone())].into();
+        event.attributes = [("node".to_owned(), node.to_string())].into();
         tx.add_event(&event).await?;
     }
     if !test.blocked.is_empty() {
@@ -87,7 +87,7 @@ pub fn conclude(id: &ClusterId, began: &NetworkTest, found: &Found) -> NetworkTe
         return test;
     }
     let (faulty, elsewhere) = blame(found);
-    let name = |node: &usize| found.topology.name(*node).to_owned();
+    let name = |node: &usize| NodeId::stored(found.topology.name(*node));
     for (node, why) in &faulty {
         let tested = test.members.get(&name(node)).cloned().unwrap_or_default();
         test.faults.insert(name(node), (tested, few(why)));
@@ -100,7 +100,7 @@ pub fn conclude(id: &ClusterId, began: &NetworkTest, found: &Found) -> NetworkTe
     test.rows
         .extend(rows(&subject, &found.topology, &kept, &found.summary).iter().map(row));
     test.rows.extend(faulty.iter().map(|(node, why)| NetworkRow {
-        subject: name(node),
+        subject: name(node).to_string(),
         check: "network-fault".into(),
         verdict: Verdict::Failed.name().into(),
         measured: few(why),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_lifecycle::ClusterId;
+use rackwright_lifecycle::{ClusterId, NodeId};
 use rackwright_planner::network::{
     Judgement, Kind, Lane, Round, Rule, Summary, Test, Topology, Transport, Usual, follow_up, judge, schedule, shifts,
 };
@@ -58,7 +58,7 @@ pub fn longest_s(settings: &Settings, nodes: usize) -> i64 {
 
 /// Makes a run. `None`: the process stops. The machines are cleaned in either case.
 pub async fn run(core: &Arc<Core>, id: &ClusterId, began: &NetworkTest, nodes: Vec<NodeRecord>) -> Option<Found> {
-    let names: Vec<String> = nodes.iter().map(|node| node.id.clone()).collect();
+    let names: Vec<String> = nodes.iter().map(|node| node.id.to_string()).collect();
     let (topology, site) = match core.sites.current(&core.store).await {
         Ok(Some((_, site))) => (Topology::of_site(&site, &names), Some(site)),
         _ => (Topology::bare(&names), None),
@@ -243,8 +243,8 @@ impl Lanes {
 }
 
 /// The lane's adapter in the SKU: by its GUID if the site knows it, else by its name.
-fn place(site: &Site, node: &str, lane: &ServedLane) -> Option<Lane> {
-    let node = site.node_named(node)?;
+fn place(site: &Site, node: &NodeId, lane: &ServedLane) -> Option<Lane> {
+    let node = site.node_named(node.as_str())?;
     let guid = u64::from_str_radix(lane.guid.trim_start_matches("0x"), 16).ok();
     let by_guid = site
         .node(node)

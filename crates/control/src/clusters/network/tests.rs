@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use rackwright_lifecycle::cluster::Wait;
-use rackwright_lifecycle::{ClusterId, Effect};
+use rackwright_lifecycle::{ClusterId, Effect, NodeId};
 use rackwright_planner::handover::Verdict;
 use rackwright_planner::network::{Lane, Rule, Test, Topology, Transport, Usual, judge};
 use tokio::sync::Notify;
@@ -35,7 +35,7 @@ impl Performer for Play {
         if !self.ends {
             return Box::pin(std::future::pending());
         }
-        let names: Vec<String> = nodes.into_iter().map(|node| node.id).collect();
+        let names: Vec<String> = nodes.into_iter().map(|node| node.id.to_string()).collect();
         let found = Found {
             fresh: (0..names.len()).collect(),
             topology: Topology::bare(&names),
@@ -154,7 +154,7 @@ async fn a_run_is_lost_when_its_process_or_its_time_is_over_and_holds_for_the_sy
     let mut record = cluster(&core, "alpha").await;
     let now = clock::now();
     assert_eq!(fact(&core, &record, &nodes, now), Network::Untested);
-    let of: BTreeMap<String, String> = nodes.iter().map(|node| (node.id.clone(), deployment(node))).collect();
+    let of: BTreeMap<NodeId, String> = nodes.iter().map(|node| (node.id.clone(), deployment(node))).collect();
     let running = NetworkTest {
         run: "r".into(),
         replica: "another".into(),
@@ -288,7 +288,7 @@ fn found(slow: Option<usize>) -> Found {
 }
 
 fn began() -> NetworkTest {
-    let members = NAMES.map(|name| (name.to_owned(), "1.1".to_owned()));
+    let members = NAMES.map(|name| (NodeId::stored(name), "1.1".to_owned()));
     NetworkTest {
         run: "r".into(),
         until: Some(LATER),

@@ -58,7 +58,7 @@ pub(super) async fn renew(
     csr_pem: &str,
     sender: &mpsc::Sender<ToAgent>,
 ) {
-    let node = admitted_agent.node.as_str();
+    let node = &admitted_agent.node;
     let mut authority = core.authority_changes.watch();
     loop {
         tokio::select! {
@@ -74,7 +74,7 @@ pub(super) async fn renew(
                     .is_some_and(|s| s.number == admitted_agent.number) => {}
             Ok(_) => return,
             Err(error) => {
-                tracing::warn!(node, %error, "the agent's certificate could not be renewed");
+                tracing::warn!(node = node.as_str(), %error, "the agent's certificate could not be renewed");
                 continue;
             }
         }
@@ -88,7 +88,7 @@ pub(super) async fn renew(
             return;
         }
         if let Err(error) = core.store.record_renewal(node, &signed_by).await {
-            tracing::warn!(node, %error, "the authority of the agent's certificate could not be stored");
+            tracing::warn!(node = node.as_str(), %error, "the authority of the agent's certificate could not be stored");
         }
     }
 }
@@ -100,19 +100,19 @@ fn renewed(
     key_sha256: &str,
     csr_pem: &str,
 ) -> Option<(v1::RegisterResponse, String)> {
-    let node = admitted_agent.node.as_str();
+    let node = &admitted_agent.node;
     let key = ClientKey::of_request(csr_pem).ok();
     let Some(key) = key.filter(|key| key.sha256() == key_sha256) else {
         tracing::warn!(
-            node,
+            node = node.as_str(),
             "the agent requests a certificate for a key other than its registered key; the request is refused"
         );
         return None;
     };
-    match credential(core, &key, node, &admitted_agent.of) {
+    match credential(core, &key, node.as_str(), &admitted_agent.of) {
         Ok((_, renewed, authority)) => Some((renewed, authority)),
         Err(error) => {
-            tracing::warn!(node, %error, "the agent's certificate could not be renewed");
+            tracing::warn!(node = node.as_str(), %error, "the agent's certificate could not be renewed");
             None
         }
     }

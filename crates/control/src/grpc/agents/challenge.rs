@@ -86,8 +86,10 @@ async fn challenge(
 ) -> Option<DialogueOutcome> {
     let mut early = Vec::new();
     let made = match keys {
-        Some(keys) => Pending::new(keys, &agent.node, &agent.of).map(|(pending, challenge)| (Some(pending), challenge)),
-        None => attestation::challenge(&agent.node, &agent.of).map(|challenge| (None, challenge)),
+        Some(keys) => {
+            Pending::new(keys, agent.node.as_str(), &agent.of).map(|(pending, challenge)| (Some(pending), challenge))
+        }
+        None => attestation::challenge(agent.node.as_str(), &agent.of).map(|challenge| (None, challenge)),
     };
     let (pending, mut challenge) = match made {
         Ok(made) => made,
@@ -100,7 +102,7 @@ async fn challenge(
     let nonce = challenge.nonce.clone();
     let message = Some(Control::Challenge(challenge));
     sender.send(Box::new(v1::ControlMessage { message })).await.ok()?;
-    let answer = tokio::time::timeout(PATIENCE, answer(&agent.node, incoming, &mut early)).await;
+    let answer = tokio::time::timeout(PATIENCE, answer(agent.node.as_str(), incoming, &mut early)).await;
     let answer = match answer {
         Ok(answer) => answer?,
         Err(_) => {

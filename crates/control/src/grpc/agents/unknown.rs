@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
-use rackwright_lifecycle::{EventKind, Timestamp};
+use rackwright_lifecycle::{EventKind, NodeId, Timestamp};
 use rackwright_store::{AgentSession, EventRow, StoreError, UnknownMachineRow};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -66,7 +66,7 @@ pub(super) async fn connect(
 }
 
 async fn attend(core: Arc<Core>, mac: String, hello: v1::Hello, sender: mpsc::Sender<ToAgent>, incoming: Incoming) {
-    let (name, now, end) = (name_of(&mac), clock::now(), CancellationToken::new());
+    let (name, now, end) = (NodeId::stored(name_of(&mac)), clock::now(), CancellationToken::new());
     let number = core.agents.next_number();
     let session = Session {
         number,
@@ -281,7 +281,7 @@ mod tests {
 
         testing::add(&core, &testing::node("n1", State::Inspecting, None)).await;
         let mut tx = core.store.write().await.unwrap();
-        tx.put_macs("n1", &[MAC.to_owned()]).await.unwrap();
+        tx.put_macs(&"n1".into(), &[MAC.to_owned()]).await.unwrap();
         tx.commit().await.unwrap();
         let refused = register(&core).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unauthenticated);
@@ -315,10 +315,10 @@ mod tests {
 
         testing::add(&core, &testing::node("n1", State::Inspecting, None)).await;
         let mut tx = core.store.write().await.unwrap();
-        tx.put_macs("n1", &[MAC.to_owned()]).await.unwrap();
+        tx.put_macs(&"n1".into(), &[MAC.to_owned()]).await.unwrap();
         tx.commit().await.unwrap();
         report(&core, MAC, &inventory("S4")).await.unwrap();
         assert!(core.store.unknown_machines().await.unwrap().is_empty());
-        assert_eq!(core.store.inventory("n1").await.unwrap(), None);
+        assert_eq!(core.store.inventory(&"n1".into()).await.unwrap(), None);
     }
 }

@@ -80,9 +80,7 @@ fn size_request(size: Option<&v1::ClusterSize>) -> Result<SizeRequest, ApiError>
         ..SizeRequest::default()
     };
     for name in &size.leave {
-        size_request
-            .leave
-            .insert(names::id_of("size.leave", name, "nodes")?.to_owned());
+        size_request.leave.insert(names::node_id("size.leave", name)?);
     }
     if size.nodes.is_none() && size.spares.is_none() && size_request.leave.is_empty() {
         let fault = "set nodes, spares or leave";
@@ -141,8 +139,8 @@ impl Clusters {
             Ok(planned) => Ok(v1::ClusterResizePlan {
                 fits: true,
                 refusal: String::new(),
-                join: planned.join.into_iter().collect(),
-                leave: planned.leave.into_iter().collect(),
+                join: planned.join.iter().map(ToString::to_string).collect(),
+                leave: planned.leave.iter().map(ToString::to_string).collect(),
                 picture: planned.picture,
                 reserved_watts: planned.watts,
             }),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rackwright_api::v1;
 use rackwright_import::discovery::{Judgement, KnownNode, NameSource, judge, node_name};
-use rackwright_lifecycle::{EventKind, OperationId, OperationKind};
+use rackwright_lifecycle::{EventKind, NodeId, OperationId, OperationKind};
 use rackwright_site::model::Site;
 use rackwright_store::{FindingRow, NodeRecord, StoreError, WriteTx};
 use secrecy::ExposeSecret as _;
@@ -30,7 +30,7 @@ const DEADLINE_MIN: i64 = 7 * 24 * 60;
 /// The action for a finding.
 enum Action {
     Enrol(Box<NodeRecord>),
-    Update { node: String },
+    Update { node: NodeId },
     Skip { reason: String },
 }
 
@@ -215,7 +215,9 @@ impl Planner<'_> {
         for ((row, body), judgement) in rows.into_iter().zip(&bodies).zip(judged) {
             let action = match (row.state.as_str(), judgement) {
                 ("new", Judgement::New) => self.new_node(&row, body, &mut taken, &mut faults)?,
-                ("moved", Judgement::Moved { node, .. }) if node == row.node => self.update(&row, body, node),
+                ("moved", Judgement::Moved { node, .. }) if row.node.as_ref().is_some_and(|id| *id == node) => {
+                    self.update(&row, body, NodeId::stored(node))
+                }
                 (_, judgement) => Action::Skip {
                     reason: reason(&row, &judgement),
                 },
@@ -226,7 +228,7 @@ impl Planner<'_> {
         Ok(planned)
     }
 
-    fn update(&self, row: &FindingRow, body: &Body, node: String) -> Action {
+    fn update(&self, row: &FindingRow, body: &Body, node: NodeId) -> Action {
         if !self.request.update {
             let reason = format!("{}; --update sets the new address of the node", row.why);
             return Action::Skip { reason };
@@ -348,7 +350,7 @@ fn reason(row: &FindingRow, judgement: &Judgement) -> String {
         }
         ("new" | "moved", Judgement::Conflict { why }) => why.clone(),
         ("same", _) => "it is another address of a machine that has its own finding: use that finding".to_owned(),
-        ("known" | "enrolled", _) => format!("it is node {}", row.node),
+        ("known" | "enrolled", _) => format!("it is node {}", row.node.as_ref().map_or("", NodeId::as_str)),
         (state, _) if row.why.is_empty() => format!("it is {state}"),
         (state, _) => format!("{state}: {}", row.why),
     }
@@ -388,7 +390,7 @@ async fn carry_out(
             tx.add_event(&call.event(EventKind::Requested, &enrolled.node, by))
                 .await?;
             enrolled.operation = Some(convert::operation(&operation, None));
-            row.node.clone_from(&record.id);
+            row.node = Some(record.id.clone());
         }
         Action::Update { node } => {
             let mut record = tx.node(&node).await?;
@@ -414,7 +416,7 @@ async fn carry_out(
             let message = format!("{} moved the BMC of {node} {}", caller.name, enrolled.reason);
             tx.add_event(&call.event(EventKind::Requested, &enrolled.node, message))
                 .await?;
-            row.node = node;
+            row.node = Some(node);
         }
     }
     "enrolled".clone_into(&mut row.state);

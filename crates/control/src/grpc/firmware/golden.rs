@@ -56,7 +56,7 @@ pub(super) async fn add(
     call: &MutatingCall<'_>,
     request: &v1::AddGoldenFirmwareRequest,
 ) -> Result<v1::GoldenFirmware, ApiError> {
-    let node = names::id_of("node", &request.node, "nodes")?;
+    let node = &names::node_id("node", &request.node)?;
     let reason = intent::checked_text("reason", &request.reason)?;
     let mut tx = match call.begin().await? {
         Ok(tx) => tx,
@@ -73,7 +73,7 @@ pub(super) async fn add(
         ));
     };
     let sku = &record.spec.sku;
-    let id = id_of(sku, &parse(node, &values.body)?);
+    let id = id_of(sku, &parse(node.as_str(), &values.body)?);
     if !request.values.is_empty() && request.values != id {
         let fault = format!("the machine reports the values {id} now, not {}", request.values);
         let hint = format!("look at `rackwright node explain {node}` again");

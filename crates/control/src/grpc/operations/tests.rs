@@ -62,13 +62,26 @@ async fn a_power_request_is_cancelled_alone() {
     };
     cancel(&core, "3", &first.id).await.unwrap();
     assert_eq!(ends(&core).await, [Some(Code::Cancelled as i32), None]);
-    let wanted = core.store.node(&Scope::Site, "n1").await.unwrap().node.wanted.power;
+    let wanted = core
+        .store
+        .node(&Scope::Site, &"n1".into())
+        .await
+        .unwrap()
+        .node
+        .wanted
+        .power;
     assert_eq!(wanted.map(|w| w.goal), Some(PowerGoal::Off), "the later wish stays");
 
     cancel(&core, "4", &later.id).await.unwrap();
     assert_eq!(ends(&core).await, [Some(Code::Cancelled as i32); 2]);
     assert_eq!(
-        core.store.node(&Scope::Site, "n1").await.unwrap().node.wanted.power,
+        core.store
+            .node(&Scope::Site, &"n1".into())
+            .await
+            .unwrap()
+            .node
+            .wanted
+            .power,
         None
     );
     let again = cancel(&core, "5", &later.id).await;
@@ -91,7 +104,7 @@ async fn cancelling_a_power_request_ends_the_replaced_ones() {
 /// An operation that wants firmware of n1, requested at that moment.
 async fn wants_firmware(core: &Core, id: &'static str, at: Timestamp) {
     let mut tx = core.store.write().await.unwrap();
-    let mut record = tx.node("n1").await.unwrap();
+    let mut record = tx.node(&"n1".into()).await.unwrap();
     record.node.wanted.firmware = Some(at);
     tx.save_node(&mut record, at).await.unwrap();
     let row = OperationRow {
@@ -107,7 +120,7 @@ async fn wants_firmware(core: &Core, id: &'static str, at: Timestamp) {
 }
 
 async fn firmware_wanted(core: &Core) -> Option<Timestamp> {
-    let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+    let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     record.node.wanted.firmware
 }
 

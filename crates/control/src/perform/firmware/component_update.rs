@@ -80,7 +80,7 @@ impl FirmwareRun<'_> {
     pub(super) async fn load(&self) -> Result<Option<ComponentUpdate>, EndReason> {
         let row = self.core.store.firmware_update(&self.record.id).await?;
         let row = row.filter(|row| !row.body.is_empty());
-        let read = |row: FirmwareUpdateRow| stored::present("firmware update", &self.record.id, &row.body);
+        let read = |row: FirmwareUpdateRow| stored::present("firmware update", self.record.id.as_str(), &row.body);
         Ok(row.map(read).transpose()?)
     }
 

@@ -61,7 +61,7 @@ impl FirmwareRun<'_> {
 
 #[cfg(test)]
 mod tests {
-    use rackwright_lifecycle::{Attempt, Outcome, State, Timestamp};
+    use rackwright_lifecycle::{Attempt, NodeId, Outcome, State, Timestamp};
     use rackwright_store::{EffectRow, NodeRecord};
 
     use super::super::component_update::TimeLimits;
@@ -77,7 +77,7 @@ mod tests {
         for record in &mut records {
             record.labels = [("circuit".to_owned(), "C7".to_owned())].into();
             testing::add(&core, record).await;
-            begin(&core, &record.id).await;
+            begin(&core, record.id.as_str()).await;
         }
         (core, records)
     }
@@ -85,7 +85,7 @@ mod tests {
     async fn begin(core: &Core, node: &str) {
         let row = EffectRow {
             id: format!("update of {node}"),
-            node_id: node.to_owned(),
+            node_id: NodeId::stored(node.to_owned()),
             state_since: Timestamp(1),
             number: 1,
             generation: 0,
@@ -130,11 +130,19 @@ mod tests {
         let waits = second.request_permits().await.unwrap().unwrap();
         let expected = "its turn to be switched on, in line at circuit C7: 1 of 1 in use";
         assert_eq!(waits.to_string(), expected);
-        let node = core.store.node(&rackwright_store::Scope::Site, "n2").await.unwrap();
+        let node = core
+            .store
+            .node(&rackwright_store::Scope::Site, &"n2".into())
+            .await
+            .unwrap();
         assert_eq!(node.wait, waits);
         first.return_permits().await.unwrap();
         second.take_permits().await.unwrap();
-        let node = core.store.node(&rackwright_store::Scope::Site, "n2").await.unwrap();
+        let node = core
+            .store
+            .node(&rackwright_store::Scope::Site, &"n2".into())
+            .await
+            .unwrap();
         assert_ne!(node.wait, waits);
         assert!(
             first.request_permits().await.unwrap().is_some(),
@@ -153,10 +161,10 @@ mod tests {
             "its start has not settled"
         );
         first.take_permits().await.unwrap();
-        assert!(core.store.permits("n1").await.unwrap()[0].free_at.is_none());
+        assert!(core.store.permits(&"n1".into()).await.unwrap()[0].free_at.is_none());
         // As if the process had ended in the middle.
         end(&core, "n1").await;
-        assert!(core.store.permits("n1").await.unwrap()[0].free_at.is_some());
+        assert!(core.store.permits(&"n1".into()).await.unwrap()[0].free_at.is_some());
         assert!(
             matches!(first.take_permits().await, Err(EndReason::QueueTimeout)),
             "nobody's effect"
@@ -169,6 +177,6 @@ mod tests {
         let record = testing::node("n1", State::Available, None);
         testing::add(&core, &record).await;
         run(&core, &record).take_permits().await.unwrap();
-        assert!(core.store.permits("n1").await.unwrap().is_empty());
+        assert!(core.store.permits(&"n1".into()).await.unwrap().is_empty());
     }
 }

@@ -102,7 +102,7 @@ impl Run {
             return None;
         }
         let at = self.fake.chance.below(nodes.len());
-        Some(nodes.swap_remove(at).id)
+        Some(nodes.swap_remove(at).id.to_string())
     }
 }
 

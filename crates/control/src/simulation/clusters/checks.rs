@@ -53,7 +53,10 @@ impl ClusterChecks {
             }
             if record.cluster.state != State::Released {
                 let nodes = store.nodes_of_cluster(&Scope::Site, &record.id).await;
-                let nodes = nodes.expect("nodes can be read").into_iter().map(|node| node.id);
+                let nodes = nodes
+                    .expect("nodes can be read")
+                    .into_iter()
+                    .map(|node| node.id.to_string());
                 let nodes = nodes.collect();
                 live.push(Members { record, nodes });
             }
@@ -98,11 +101,11 @@ impl ClusterChecks {
                 }
                 continue;
             }
-            if !self.let_go.insert((id.clone(), claim.generation)) {
+            if !self.let_go.insert((id.to_string(), claim.generation)) {
                 continue;
             }
             let tested = format!("{}.{}", claim.generation, claim.deployment);
-            let verdict = world.verdicts.last.get(&(id.clone(), tested.clone()));
+            let verdict = world.verdicts.last.get(&(id.to_string(), tested.clone()));
             if verdict != Some(&Verdict::Passed) {
                 let cluster = &seat.cluster;
                 wrong.push(format!(
@@ -129,7 +132,7 @@ impl ClusterChecks {
                 continue;
             }
             let key: BTreeSet<PKey> = of.record.partition.and_then(PKey::new).into_iter().collect();
-            for port in self.ports.get(&record.id).into_iter().flatten() {
+            for port in self.ports.get(record.id.as_str()).into_iter().flatten() {
                 let found = world.fabric.keys(*port);
                 if found != key {
                     let (id, cluster) = (&record.id, &seat.cluster);
@@ -169,7 +172,7 @@ fn one_cluster_each(live: &[Members], nodes: &[NodeRecord]) -> Vec<String> {
             continue;
         };
         let of = live.iter().find(|members| members.record.id == seat.cluster);
-        if of.is_none_or(|of| !of.nodes.contains(&record.id)) {
+        if of.is_none_or(|of| !of.nodes.contains(record.id.as_str())) {
             let (id, state, cluster) = (&record.id, record.node.state, &seat.cluster);
             wrong.push(format!(
                 "{id} ({state}) has a seat in {cluster}, which does not have the node"
@@ -208,7 +211,7 @@ async fn overlaps(store: &Store) -> Vec<String> {
     let mut wrong = Vec::new();
     for row in rows.expect("use can be read") {
         let end = row.to_s.unwrap_or(i64::MAX);
-        let former = ends.insert(row.node.clone(), end);
+        let former = ends.insert(row.node.to_string(), end);
         if former.is_some_and(|former| former > row.from_s) {
             wrong.push(format!(
                 "a use of {} begins before the former one ended: {row:?}",

@@ -32,7 +32,7 @@ pub struct Verdicts {
 /// Tests the network between nodes.
 pub async fn test(fake: &Fake, began: &NetworkTest, nodes: Vec<NodeRecord>) -> Option<Found> {
     fake.pause(1_000, 60_000).await;
-    let names: Vec<String> = nodes.into_iter().map(|node| node.id).collect();
+    let names: Vec<String> = nodes.into_iter().map(|node| node.id.to_string()).collect();
     let mut found = Found {
         fresh: (0..names.len()).collect(),
         topology: Topology::bare(&names),
@@ -62,7 +62,7 @@ pub async fn test(fake: &Fake, began: &NetworkTest, nodes: Vec<NodeRecord>) -> O
             (false, true) => Verdict::Faulty,
             (false, false) => Verdict::Passed,
         };
-        let tested = began.members.get(name).cloned().unwrap_or_default();
+        let tested = began.members.get(name.as_str()).cloned().unwrap_or_default();
         verdicts.last.insert((name.clone(), tested), verdict);
     }
     verdicts.faults_found += u64::from(is_blocked || !found.excluded.is_empty());

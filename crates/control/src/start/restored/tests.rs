@@ -96,7 +96,7 @@ async fn a_machine_that_knows_a_newer_generation_is_doubted_and_given_out_above_
         .await
         .unwrap()
         .unwrap();
-        core.store.node(&Scope::Site, "n1").await.unwrap()
+        core.store.node(&Scope::Site, &"n1".into()).await.unwrap()
     };
     assert_eq!(come(0).await.node.doubt, None);
     let doubted = come(7).await;
@@ -120,11 +120,11 @@ async fn a_machine_that_knows_a_newer_generation_is_doubted_and_given_out_above_
 async fn a_certificate_of_ours_that_is_newer_than_the_record_is_a_doubt() {
     let core = testing::core().await;
     testing::add(&core, &testing::node("n1", State::Available, None)).await;
-    doubt_by_certificate(&core, "n1", 0).await.unwrap();
+    doubt_by_certificate(&core, &"n1".into(), 0).await.unwrap();
     assert_eq!(doubts(&core).await, 0);
-    doubt_by_certificate(&core, "n1", 3).await.unwrap();
+    doubt_by_certificate(&core, &"n1".into(), 3).await.unwrap();
     assert_eq!(doubts(&core).await, 1);
-    let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+    let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let asked = core.bmcs.client(&record, &core.keys.sealer).await.map(drop);
     assert!(matches!(asked, Err(crate::bmc::BmcError::Doubted(_))));
     assert!(record.due_at <= clock::now().plus(seconds(1)));

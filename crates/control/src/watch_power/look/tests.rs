@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
-use rackwright_lifecycle::{Agent, Attempt, Effect, Outcome, State};
+use rackwright_lifecycle::{Agent, Attempt, Effect, NodeId, Outcome, State};
 use rackwright_redfish::LoginMethod;
 use rackwright_store::{EffectRow, Scope};
 use secrecy::SecretString;
@@ -68,7 +68,7 @@ impl Bench {
         let mut record = testing::node("n1", State::Available, None);
         record.spec.bmc_address = address.clone();
         let password = SecretString::from("secret");
-        let sealed = core.keys.sealer.seal(&password, &bmc_password_purpose("n1"));
+        let sealed = core.keys.sealer.seal(&password, &bmc_password_purpose(&"n1".into()));
         record.spec.bmc_password = sealed.unwrap();
         record.identity.macs = vec!["02:00:00:00:00:01".into()];
         seen_off(&mut record.readings, Timestamp(1));
@@ -82,11 +82,11 @@ impl Bench {
     }
 
     async fn row(&self) -> RestingRow {
-        self.core.store.resting(&["n1"]).await.unwrap().remove(0)
+        self.core.store.resting(&[&"n1".into()]).await.unwrap().remove(0)
     }
 
     async fn known(&self) -> Known {
-        let record = self.core.store.node(&Scope::Site, "n1").await.unwrap();
+        let record = self.core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
         let hints = BmcHints {
             system: Some(SYSTEM.into()),
             login: LoginMethod::EachRequest,
@@ -113,7 +113,7 @@ impl Bench {
     }
 
     async fn readings(&self) -> Readings {
-        self.core.store.node(&Scope::Site, "n1").await.unwrap().readings
+        self.core.store.node(&Scope::Site, &"n1".into()).await.unwrap().readings
     }
 }
 
@@ -144,7 +144,7 @@ async fn a_power_loss_is_reported_once_and_no_change_is_not_written() {
     assert_eq!(bench.events(&mut seen).await, ["power.off"]);
     let told = &bench.core.store.events(&Scope::Site, 0, "", 1000).await.unwrap()[1];
     assert_eq!(told.message, "n1 is off, and no operation requested this");
-    let record = bench.core.store.node(&Scope::Site, "n1").await.unwrap();
+    let record = bench.core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert_eq!(
         (record.node.state, record.version),
         (State::Available, 1),
@@ -207,13 +207,13 @@ async fn what_the_runner_has_learned_meanwhile_is_not_overwritten() {
     let mut newer = stale.readings.clone();
     seen_off(&mut newer, Timestamp(2));
     let mut tx = core.store.write().await.unwrap();
-    tx.save_readings("n1", &newer, clock::now()).await.unwrap();
+    tx.save_readings(&"n1".into(), &newer, clock::now()).await.unwrap();
     tx.commit().await.unwrap();
     look_late(stale).await;
     assert_eq!(bench.readings().await, newer);
     // An operator has changed the node: its BMC may be another.
     let stale = bench.row().await;
-    let mut record = core.store.node(&Scope::Site, "n1").await.unwrap();
+    let mut record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let mut tx = core.store.write().await.unwrap();
     tx.save_node(&mut record, Timestamp(3)).await.unwrap();
     tx.commit().await.unwrap();
@@ -253,10 +253,10 @@ async fn what_the_runner_has_learned_meanwhile_is_not_overwritten() {
 #[tokio::test]
 async fn who_works_on_a_node_is_left_alone_and_a_bmc_is_asked_one_thing_at_a_time() {
     let bench = Bench::new().await;
-    let nudge = bench.core.running_steps.begin("n1");
+    let nudge = bench.core.running_steps.begin(&"n1".into());
     assert!(nudge.is_some());
     assert_eq!(bench.look(0).await, Look::Unsettled);
-    bench.core.running_steps.abandon("n1");
+    bench.core.running_steps.abandon(&"n1".into());
     let bmc_lock = bench.bmc_locks.begin(&bench.address);
     assert!(bmc_lock.is_some());
     assert_eq!(bench.look(0).await, Look::Unsettled);
@@ -284,10 +284,16 @@ async fn a_hint_makes_the_power_of_a_node_that_is_worked_with_unknown_unless_it_
         let mut record = testing::node(id, state, None);
         record.readings.power = power.clone();
         testing::add(&core, &record).await;
-        assert!(mark_power_unknown(&core, id).await.unwrap());
-        let after = core.store.node(&Scope::Site, id).await.unwrap().readings.power;
+        assert!(mark_power_unknown(&core, &NodeId::stored(id)).await.unwrap());
+        let after = core
+            .store
+            .node(&Scope::Site, &NodeId::stored(id))
+            .await
+            .unwrap()
+            .readings
+            .power;
         assert_eq!(after != power, is_doubted, "{id}: {after:?}");
         assert_eq!(matches!(after, Reading::Unknown { .. }), is_doubted, "{id}");
     }
-    assert!(!mark_power_unknown(&core, "nobody").await.unwrap());
+    assert!(!mark_power_unknown(&core, &"nobody".into()).await.unwrap());
 }
