@@ -117,6 +117,13 @@ fn another_adapter_in_the_place_of_one_is_a_replaced_device() {
             .text
             .starts_with("HCA 1 of node gpu0009: another channel adapter is in its place")
     );
+    let replacement = rackwright_infiniband::check::Replacement {
+        planned: "gpu0009 mlx5_1".to_owned(),
+        guid: Guid::new(0x1234).expect("a GUID"),
+        // This reading has no GUIDs of ports.
+        ports: Vec::new(),
+    };
+    assert_eq!(report.faults[0].replacements, [replacement]);
 }
 
 #[test]

@@ -3,6 +3,9 @@
 //! [`compare`] turns the findings of [`rackwright_infiniband::check`] into faults with stable ids, so that the caller can tell
 //! new faults from known and fixed ones. [`absent`] does the same for ports that a reading did not find.
 //!
+//! A replaced adapter has ports that no partition contains: its node is impaired until the site file has their GUIDs.
+//! The fault's text names the field of the site file and the GUID.
+//!
 //! A machine without power has no links: that nothing is seen of a node is a fault only while its system should run.
 //! Devices that no plan has are not told here, nor are adapters on the wrong rail in the plan itself, nor names that differ
 //! where GUIDs tell the devices (a customer names the nodes as they like): nothing that is planned is missing by them, and
@@ -12,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use rackwright_infiniband::check::{CableFault, FaultKind, check};
+use rackwright_infiniband::check::{CableFault, FaultKind, Replacement, check};
 use rackwright_infiniband::{Fabric, Guid, Plan, Rate};
 use rackwright_site::model::{Cable, NodeId, Port, Site};
 
@@ -317,8 +320,11 @@ fn of_cable(
             port_fault(site, &names[0], &cables, fault.text.clone()),
         )];
     }
-    // Impaired are ports connected to a missing device, and slow ports. A port with a wrong cable still has a link.
-    let impairs = is_dark || matches!(fault.kind, FaultKind::WrongSpeed | FaultKind::WrongWidth);
+    // Impaired are ports connected to a missing device, slow ports, and another adapter's ports: no partition has their
+    // GUIDs. A port with a wrong cable still has a link.
+    let is_slow = matches!(fault.kind, FaultKind::WrongSpeed | FaultKind::WrongWidth);
+    let is_keyless = fault.replacements.iter().any(|other| !other.ports.is_empty());
+    let impairs = is_dark || is_slow || is_keyless;
     let about = fault.devices.first().filter(|_| cables.len() != 1);
     let about = about.or(fault.cables.first()).or(fault.devices.first());
     let id = format!("cable/{}/{}", fault.kind.word(), about.map_or("?", |name| name));
@@ -330,7 +336,35 @@ fn of_cable(
         nodes: names,
         impairs,
         broken,
-        text: fault.text.clone(),
+        text: format!("{}{}", fault.text, site_words(site, labels, &fault.replacements)),
     };
     vec![(id, told)]
+}
+
+/// Which field of the site file confirms a replaced device, and with which GUID. Empty: no GUID is known.
+fn site_words(site: &Site, labels: &BTreeMap<&str, &Cable>, replacements: &[Replacement]) -> String {
+    let mut guids: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
+    let mut fields = Vec::new();
+    for other in replacements {
+        if site.switches.iter().any(|switch| *switch.name == *other.planned) {
+            fields.push(format!("`guid: {}` of switch {}", other.guid, other.planned));
+        }
+        for (cable, guid) in &other.ports {
+            let ends = labels.get(&**cable).map(|cable| [cable.a, cable.b]);
+            for end in ends.into_iter().flatten() {
+                let Port::Hca { node, hca } = end else { continue };
+                if let Some(hca) = site.sku_of(node).hcas.get(usize::from(hca)) {
+                    guids.entry(node).or_default().push(format!("{}: {guid}", hca.name));
+                }
+            }
+        }
+    }
+    for (node, ports) in guids {
+        let name = &site.node(node).name;
+        fields.push(format!("`guids: {{{}}}` of node {name}", ports.join(", ")));
+    }
+    match fields.is_empty() {
+        true => String::new(),
+        false => format!("; if it was replaced, the site file needs {}", fields.join(" and ")),
+    }
 }

@@ -211,6 +211,69 @@ fn exchanged_leaves_are_one_fault_that_takes_no_cable_away() {
     assert_eq!(faults.len(), names.len() / 2, "{:?}", faults.keys());
 }
 
+/// The planned fabric, where the device of this name has this node GUID and the port GUIDs that follow.
+fn with_another(plan: &Plan, name: &str, guid: u64) -> Fabric {
+    let planned = plan.fabric();
+    let mut builder = FabricBuilder::default();
+    let mut at = None;
+    for (_, device) in planned.devices() {
+        let is_it = *device.name == *name;
+        let guid = if is_it { Guid::new(guid) } else { device.guid };
+        let ix = builder.device(Device { guid, ..device.clone() });
+        at = at.or(is_it.then_some((ix, device.is_adapter(), device.port_count)));
+    }
+    for (_, link) in planned.links() {
+        builder.connect(link.a, link.b, Some(NDR)).unwrap();
+    }
+    let (device, is_adapter, ports) = at.unwrap();
+    for port in (1..=ports).filter(|_| is_adapter) {
+        let end = rackwright_infiniband::PortRef { device, port };
+        builder.port(end).unwrap().guid = Guid::new(guid + u64::from(port));
+    }
+    builder.finish()
+}
+
+#[test]
+fn a_replaced_adapter_impairs_its_node_and_the_fault_names_the_port_guid_for_the_site_file() {
+    let site = site();
+    let plan = plan(&site).unwrap();
+    let node = NodeId(5);
+    let name = site.node(node).name.to_string();
+    let hca = site.sku_of(node).hcas[2].name.to_string();
+    let found = with_another(&plan, &format!("{name} {hca}"), 0xabc0);
+    let faults = compare(&site, &plan, &found, &all(&site)).unwrap();
+    let (id, fault) = faults.first_key_value().unwrap();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert!(id.starts_with("cable/device-replaced/"), "{id}");
+    let former = Guid::new(site.node(node).port_guids[2].unwrap()).unwrap();
+    let (there, port) = (Guid::new(0xabc0).unwrap(), Guid::new(0xabc1).unwrap());
+    assert!(fault.text.contains(&format!("instead of {former}")), "{}", fault.text);
+    assert!(fault.text.contains(&format!("in its place, {there}")), "{}", fault.text);
+    let field = format!("; if it was replaced, the site file needs `guids: {{{hca}: {port}}}` of node {name}");
+    assert!(fault.text.ends_with(&field), "{}", fault.text);
+    assert_eq!(impaired(&faults), [(name, fault.text.clone())].into());
+    assert!(broken(&faults).is_empty());
+    // The former port is not in the fabric: the same fault.
+    let read = absent(&site, &[former].into(), &all(&site));
+    assert_eq!(read.len(), 1);
+    assert_eq!(together(&faults, &read), faults);
+}
+
+#[test]
+fn a_replaced_switch_impairs_no_node_and_the_fault_names_its_guid_for_the_site_file() {
+    let site = site();
+    let plan = plan(&site).unwrap();
+    let leaf = site.switches.iter().find(|switch| switch.role == SwitchRole::Leaf);
+    let leaf = &*leaf.unwrap().name;
+    let faults = compare(&site, &plan, &with_another(&plan, leaf, 0xabc0), &all(&site)).unwrap();
+    let (_, fault) = faults.first_key_value().unwrap();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    let there = Guid::new(0xabc0).unwrap();
+    let field = format!("; if it was replaced, the site file needs `guid: {there}` of switch {leaf}");
+    assert!(fault.text.ends_with(&field), "{}", fault.text);
+    assert!(impaired(&faults).is_empty() && broken(&faults).is_empty());
+}
+
 #[test]
 fn names_that_a_customer_gives_are_no_faults() {
     let site = site();

@@ -120,6 +120,7 @@ impl Search<'_> {
                 .collect(),
             text,
             runs: None,
+            replacements: Vec::new(),
         }
     }
 
@@ -284,6 +285,7 @@ impl Search<'_> {
                     .collect(),
                 text: format!("{a} is connected to {b}, but the plan has no such cable"),
                 runs: None,
+                replacements: Vec::new(),
             });
         }
     }

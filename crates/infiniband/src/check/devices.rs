@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{CableFault, FaultKind, MAX_NAMED, View, cable_key, listed};
+use super::{CableFault, FaultKind, MAX_NAMED, Replacement, View, cable_key, listed};
 use crate::model::{DeviceIx, DeviceKind, LinkIx, PortRef};
 use crate::name;
 use crate::plan;
@@ -187,7 +187,34 @@ fn other_device(view: &View<'_>, at: usize, others: &[(DeviceIx, DeviceIx)]) -> 
     let links = others.iter().flat_map(|(ix, _)| links_of(view, *ix));
     let cables: Vec<LinkIx> = links.map(|(_, link)| link).collect();
     let devices = others.iter().map(|(ix, _)| view.plan.device_text(*ix)).collect();
-    fault(view, FaultKind::DeviceReplaced, &cables, devices, text)
+    CableFault {
+        replacements: others.iter().filter_map(|pair| replacement(view, *pair)).collect(),
+        ..fault(view, FaultKind::DeviceReplaced, &cables, devices, text)
+    }
+}
+
+/// What is known of the device in the place of a planned one. `None`: only its name is another.
+fn replacement(view: &View<'_>, (planned, other): (DeviceIx, DeviceIx)) -> Option<Replacement> {
+    let wanted = view.plan.fabric().device(planned);
+    wanted.guid?;
+    let found = view.found.device(other);
+    let guid = found.guid?;
+    let port = |(number, _, cable): (u8, PortRef, LinkIx)| {
+        let place = PortRef {
+            device: other,
+            port: number,
+        };
+        Some((cable_key(view.plan, cable), view.found.port(place)?.guid?))
+    };
+    let ports = match found.is_adapter() {
+        true => view.plan.fabric().neighbours(planned).filter_map(port).collect(),
+        false => Vec::new(),
+    };
+    Some(Replacement {
+        planned: wanted.name.to_string(),
+        guid,
+        ports,
+    })
 }
 
 /// What is found for a planned device and is another one by its GUID or its name.
@@ -247,5 +274,6 @@ fn fault(view: &View<'_>, kind: FaultKind, cables: &[LinkIx], devices: Vec<Strin
         devices,
         text,
         runs: None,
+        replacements: Vec::new(),
     }
 }

@@ -223,6 +223,7 @@ fn fault(view: &View<'_>, ring: &[usize], cables: &[LinkIx]) -> CableFault {
         devices: names,
         text,
         runs: None,
+        replacements: Vec::new(),
     }
 }
 

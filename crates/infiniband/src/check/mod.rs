@@ -11,6 +11,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::guid::Guid;
 use super::model::{DeviceKind, Fabric, LinkIx, PortRef};
 use super::plan::Plan;
 use super::rate::Rate;
@@ -90,6 +91,20 @@ pub struct CableFault {
     /// The actual rate of a link that runs at another rate than planned.
     #[serde(skip)]
     pub runs: Option<Rate>,
+    /// The devices in the places of planned ones with other GUIDs. Only of the kind [`FaultKind::DeviceReplaced`].
+    #[serde(skip)]
+    pub replacements: Vec<Replacement>,
+}
+
+/// A device in the place of a planned one whose GUID is another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replacement {
+    /// The planned device's name, such as `gpu-093 mlx5_3` or `leaf-12`.
+    pub planned: String,
+    /// The node GUID of the device in its place.
+    pub guid: Guid,
+    /// The GUIDs of the adapter's ports, with the planned cables at these ports. Empty for a switch.
+    pub ports: Vec<(String, Guid)>,
 }
 
 impl fmt::Display for CableFault {
@@ -161,6 +176,7 @@ pub fn check_plan(plan: &Plan) -> Vec<CableFault> {
                 devices: vec![plan.device_text(link.a.device), plan.device_text(link.b.device)],
                 text: format!("{}: planned from {a} to {b}, {crossed}", plan.cable_text(ix)),
                 runs: None,
+                replacements: Vec::new(),
             });
         }
     }

@@ -230,5 +230,6 @@ fn fault(kind: FaultKind, devices: Vec<String>, text: String) -> CableFault {
         devices,
         text,
         runs: None,
+        replacements: Vec::new(),
     }
 }
