@@ -17,6 +17,8 @@ use rackwright_store::{ClusterRecord, Scope, SiteFile, Store, StoreError};
 #[derive(Debug, Default)]
 pub struct Sites {
     cached: Cached<Site>,
+    /// Held while a version is parsed: one task parses it for all.
+    parsing: tokio::sync::Mutex<()>,
     units: Cached<Units>,
 }
 
@@ -115,6 +117,10 @@ impl Sites {
     /// The database failed, or the stored site does not parse any more.
     pub async fn current(&self, store: &Store) -> Result<Option<(i64, Arc<Site>)>, HallError> {
         let version = store.site_version().await?;
+        if let Some(cached) = cached(&self.cached, version) {
+            return Ok(Some((version, cached)));
+        }
+        let _turn = self.parsing.lock().await;
         if let Some(cached) = cached(&self.cached, version) {
             return Ok(Some((version, cached)));
         }

@@ -68,6 +68,7 @@ event_kinds! {
     ClusterNetworkFault "cluster.network-fault" Customers,
     ClusterNetworkTested "cluster.network-tested" Customers,
     ClusterNoReplacement "cluster.no-replacement" Customers,
+    ClusterPorts "cluster.ports" Operators,
     ClusterReimageStopped "cluster.reimage-stopped" Customers,
     ClusterReimaging "cluster.reimaging" Customers,
     ClusterReplaced "cluster.replaced" Customers,

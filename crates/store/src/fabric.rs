@@ -299,6 +299,19 @@ impl Store {
         }))
     }
 
+    /// The key that a cluster holds, by its uid, with the ports of its partition. `None`: it holds no key.
+    ///
+    /// # Errors
+    /// The database failed, or the row does not parse.
+    pub async fn partition_members(&self, owner: &str) -> Result<Option<(u16, Vec<String>)>> {
+        let sql =
+            "SELECT pkey, members FROM fabric_keys WHERE owner = $1 AND released_at IS NULL ORDER BY pkey LIMIT 1";
+        let row = statement(sql).bind(owner).fetch_optional(&self.readers).await?;
+        let Some(row) = &row else { return Ok(None) };
+        let key = number(row, "pkey")?;
+        Ok(Some((key, ports(row, key, "members")?)))
+    }
+
     /// Ports of partitions and of returned keys that the last reading did not find.
     ///
     /// # Errors

@@ -84,9 +84,9 @@ impl<'a> ClusterPartition<'a> {
         self.fabric.proven_at
     }
 
-    /// Whether the last reading did not find all ports of the partition.
-    pub fn has_absent_ports(&self) -> bool {
-        self.held().is_some_and(|key| !key.absent.is_empty())
+    /// The ports of the partition that the last reading did not find.
+    pub fn absent_ports(&self) -> &'a [String] {
+        self.held().map(|key| key.absent.as_slice()).unwrap_or_default()
     }
 
     /// The state of the partition.

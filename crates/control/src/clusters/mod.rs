@@ -8,6 +8,7 @@
 //! | `step` | leases due clusters, decides, and performs the decision |
 //! | `partitions` | key and ports of each cluster, and the proven state of the fabric |
 //! | `cluster_partitions` | the partition of one cluster as its steps and requests see it |
+//! | `site_ports` | other ports of the site for a cluster's nodes, brought to its partition |
 //! | `reconcile` | brings the partitions to the fabric manager |
 //! | `watch` | compares the fabric with the site, at the pace of the configuration |
 //! | `faults` | known faults of the fabric, their start, and the affected clusters |
@@ -32,6 +33,9 @@ mod reconcile_tests;
 pub mod reserve;
 pub mod resize;
 pub mod rollout;
+mod site_ports;
+#[cfg(test)]
+mod site_ports_tests;
 mod step;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -54,6 +58,8 @@ pub struct Clusters {
     pub partitions: Notify,
     /// Limits the computation of capacities to one: any customer may request it, and as often as they like.
     pub capacity: Mutex<()>,
+    /// Comparisons of clusters' ports with the site.
+    compared: site_ports::Compared,
     /// Network tests that run in this process.
     pub tests: network::Running,
 }

@@ -231,6 +231,11 @@ impl Fabric {
         Ok((key, self.state.wanted))
     }
 
+    /// The ports of a cluster's partition, by the cluster's uid. `None`: the cluster holds no key.
+    pub fn ports_of(&self, uid: &str) -> Option<&BTreeSet<Guid>> {
+        self.members.get(uid).map(|members| &members.ports)
+    }
+
     /// Removes a cluster's key from its ports. Returns the version without it.
     pub fn drop_cluster(&mut self, uid: &str) -> u64 {
         if let Some(members) = self.members.remove(uid) {

@@ -12,6 +12,7 @@ use rackwright_site::model::{Site, SkuId};
 use rackwright_store::{ClusterRecord, ClusterSpec, EventRow, FabricRow, Replaced, StoreError, WriteTx};
 
 use super::partitions::{self, Fabric, loaded, unreadable};
+use super::site_ports;
 use crate::clock;
 use crate::clusters::node_claims;
 use crate::core::Core;
@@ -245,11 +246,24 @@ pub(super) async fn hold_partition(
     record: &mut ClusterRecord,
     placement: &NamedPlacement,
 ) -> Result<(), ReserveError> {
-    let Some(mut fabric) = fabric_of(core, tx, &record.uid).await? else {
+    let Some(fabric) = fabric_of(core, tx, &record.uid).await? else {
         return Ok(());
     };
     let nodes = placement.nodes.iter().chain(&placement.spares);
-    let ports: BTreeSet<Guid> = partitions::ports(site, nodes).map_err(ReserveError::Refused)?;
+    let ports = partitions::ports(site, nodes).map_err(ReserveError::Refused)?;
+    hold_ports(fabric, tx, site, record, ports).await
+}
+
+/// Makes these ports the ports of the cluster's partition, with the hall locked.
+pub(super) async fn hold_ports(
+    mut fabric: Fabric,
+    tx: &mut WriteTx,
+    site: &Site,
+    record: &mut ClusterRecord,
+    ports: BTreeSet<Guid>,
+) -> Result<(), ReserveError> {
+    let present = fabric.ports_of(&record.uid);
+    site_ports::note_new(record, site, present, &ports)?;
     let held = fabric.hold(&record.id, &record.uid, ports);
     let (key, version) = held.map_err(|e| ReserveError::Refused(e.to_string()))?;
     record.partition = Some(key.number());

@@ -18,7 +18,7 @@ use super::cluster_partitions::ClusterPartitions;
 use super::faults::impaired_in_state;
 use super::network;
 use super::reserve::{self, ReserveError, event};
-use super::{resize, rollout};
+use super::{resize, rollout, site_ports};
 use crate::clock;
 use crate::core::{Core, CrashPoint};
 use crate::hall::{HallError, Units};
@@ -36,6 +36,12 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Runs until the core stops.
 pub async fn run(core: Arc<Core>) {
     let mut steps = JoinSet::new();
+    // A version of the site may have been applied while no replica ran steps.
+    if core.config.fabric.is_some()
+        && let Err(error) = core.store.wake_clusters(clock::now()).await
+    {
+        tracing::warn!(%error, "clusters could not be woken at the start; each is due within an hour");
+    }
     loop {
         let pause = match lease_and_start(&core, &mut steps).await {
             Ok(pause) => pause,
@@ -145,25 +151,28 @@ pub fn impaired(members: &mut [Member], nodes: &[NodeRecord], known: &[ImpairedN
     }
 }
 
-/// The state of the partition. Also enters the known link faults of the members.
+/// The state of the partition, and the new ports that its last reading did not find. Also enters the known link faults of
+/// the members.
 async fn partition(
     core: &Core,
     record: &ClusterRecord,
     nodes: &[NodeRecord],
     members: &mut [Member],
-) -> Result<Partition, ReserveError> {
+) -> Result<(Partition, BTreeSet<String>), ReserveError> {
     if record.partition.is_none() {
-        return Ok(Partition::None);
+        return Ok((Partition::None, BTreeSet::new()));
     }
     let partitions = match ClusterPartitions::of_cluster(&core.store, &record.uid).await {
         Ok(partitions) => partitions,
-        Err(HallError::Broken(why)) => return Ok(Partition::Faulty(why)),
+        Err(HallError::Broken(why)) => return Ok((Partition::Faulty(why), BTreeSet::new())),
         Err(other) => return Err(other.into()),
     };
     let partition = partitions.of(&record.uid);
     impaired(members, nodes, &core.store.impaired_nodes_of(&record.id).await?);
+    let absent = partition.absent_ports();
+    let unread = site_ports::mark_unread(record, absent, members);
     let mut excused = BTreeSet::new();
-    if partition.has_absent_ports()
+    if !absent.is_empty()
         && let Some((_, site)) = core.sites.current(&core.store).await?
     {
         let in_use = members.iter().filter(|member| member.standing == Standing::HandedOver);
@@ -171,11 +180,11 @@ async fn partition(
         let guids = ids.flat_map(|id| site.node(id).port_guids.iter().flatten());
         excused.extend(guids.filter_map(|guid| Guid::new(*guid)));
     }
-    Ok(partition.fact_excusing(record, &excused))
+    Ok((partition.fact_excusing(record, &excused), unread))
 }
 
 async fn step(core: &Arc<Core>, id: &ClusterId) -> Result<Next, ReserveError> {
-    let record = core.store.cluster(&Scope::Site, id).await?;
+    let mut record = core.store.cluster(&Scope::Site, id).await?;
     let nodes = core.store.nodes_of_cluster(&Scope::Site, id).await?;
     let now = clock::now();
     if let Some(node) = nodes.iter().find(|node| node.node.doubt.is_some()) {
@@ -189,14 +198,22 @@ async fn step(core: &Arc<Core>, id: &ClusterId) -> Result<Next, ReserveError> {
         None => Arc::default(),
     };
     let mut members = members(id, &nodes, &units);
+    let (partition, unread) = partition(core, &record, &nodes, &mut members).await?;
     let facts = Facts {
-        partition: partition(core, &record, &nodes, &mut members).await?,
+        partition,
+        other_ports: site_ports::other_ports(core, &record).await?,
         swap: record.swap.clone(),
         network: network::fact(core, &record, &network::checked(&members, &nodes), now),
         members,
     };
     match decide(&record.cluster, &facts, now) {
-        Decision::Move { edge, reason } => take_edge(core, record, edge, reason, now).await?,
+        Decision::Move { edge, reason } => {
+            if matches!(edge, Edge::HandedOver | Edge::Restored) {
+                // The other ports were read with the key.
+                record.cluster.wanted.new_ports.retain(|port, _| unread.contains(port));
+            }
+            take_edge(core, record, edge, reason, now).await?;
+        }
         Decision::Act(effect) => act(core, record, &nodes, effect, now).await?,
         Decision::Wait { why, until } => {
             if matches!(why, Wait::LinkFault { .. }) {
@@ -246,6 +263,7 @@ async fn take_edge(
             record.cluster.wanted.replace.clear();
             record.cluster.wanted.leave.clear();
             record.cluster.wanted.is_leave_cut = false;
+            record.cluster.wanted.new_ports.clear();
             record.cluster.rollout = None;
             user_data::forget_of_cluster(&mut record);
             drop_partition(core, &mut tx, &mut record).await?;
@@ -373,6 +391,7 @@ async fn act(
             };
             for_each_node(core, &good, now, let_go).await
         }
+        Effect::TakePorts => site_ports::take(core, record, now).await,
         Effect::IsolateNodes(gone) => resize::isolate_nodes(core, record, &gone, now).await,
         Effect::RemoveNodes(gone) => resize::remove_nodes(core, record, &gone, now).await,
         Effect::Reimage(batch) => rollout::rewrite(core, record, &batch, now).await,

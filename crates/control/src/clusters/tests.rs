@@ -25,13 +25,27 @@ pub(super) const DIGEST: &str = "b3-00000000000000000000000000000000000000000000
 /// The digest of another image.
 pub(super) const OTHER: &str = "b3-1111111111111111111111111111111111111111111111111111111111111111";
 
-fn site(nodes: usize) -> String {
+pub(super) fn site(nodes: usize) -> String {
     let mut request = Request::new(ReferenceSku::DgxH100, nodes);
     request.customers = vec![
         ("acme".into(), Redundancy::FeedLoss, true),
         ("bolt".into(), Redundancy::None, false),
     ];
     site_file(&request).unwrap()
+}
+
+/// The same site, where this HCA of every node has another port GUID.
+pub(super) fn site_with_other_ports(nodes: usize, hca: &str) -> String {
+    let changed = |line: &str| match line
+        .trim()
+        .strip_prefix(hca)
+        .is_some_and(|rest| rest.starts_with(": 0x"))
+    {
+        true => line.replace("0+0x100", "5+0x100"),
+        false => line.to_owned(),
+    };
+    let lines: Vec<String> = site(nodes).lines().map(changed).collect();
+    lines.join("\n") + "\n"
 }
 
 /// A hall of available nodes, with an image.

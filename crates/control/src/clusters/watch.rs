@@ -37,6 +37,9 @@ const AGAIN_S: i64 = 60;
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     next: Timestamp,
+    /// The version of the site at the last comparison, or at the first round. Another version is compared at once: it may
+    /// confirm what was a fault.
+    site: Option<i64>,
 }
 
 /// The input of a comparison, which runs apart from all waits.
@@ -63,12 +66,17 @@ pub(super) async fn run_round(
     let now = clock::now();
     let known = loaded(core.store.fabric_comparison().await)?.unwrap_or_default();
     let fabric = loaded(core.store.fabric().await)?.unwrap_or_default();
-    if now < last.next || !is_due(core, settings, (&fabric, &known), now).await? {
+    let version = core.store.site_version().await?;
+    let is_other_site = *last.site.get_or_insert(version) != version;
+    let is_waiting = now < last.next || !is_due(core, settings, (&fabric, &known), now).await?;
+    if is_waiting && !is_other_site {
         return Ok(());
     }
-    let Some((_, site)) = core.sites.current(&core.store).await? else {
+    let Some((version, site)) = core.sites.current(&core.store).await? else {
         return Ok(());
     };
+    // A replica without the lease leaves this version to the one that has it.
+    last.site = Some(version);
     let until = now.plus(seconds(LEASE_S));
     if !core.store.lease_fabric(&core.replica, now, until).await? {
         return Ok(());

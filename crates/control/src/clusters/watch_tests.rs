@@ -15,28 +15,35 @@ use rackwright_lifecycle::cluster::{LINK_GRACE_S, State, Wait};
 use rackwright_lifecycle::{NodeId, Timestamp};
 use rackwright_planner::cabling;
 use rackwright_site::model::{Cable, Port, Site};
-use rackwright_store::Scope;
+use rackwright_store::{Scope, SiteFile};
 
 use super::faults::Watch;
 use super::tests::{
-    FABRIC, build, check, cluster, ended, fabric, hall, hand_over, names, put, spec, step, store_fabric,
+    FABRIC, build, check, cluster, ended, fabric, hall, hand_over, names, prove, put, site, site_with_other_ports,
+    spec, step, store_fabric,
 };
 use super::watch::{Schedule, run_round};
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::test_calls::{create_cluster, replace_cluster_node};
+use crate::grpc::test_calls::{apply_site, create_cluster, replace_cluster_node};
 use crate::testing::TestCore;
+
+/// Nodes of the site.
+const NODES: usize = 64;
 
 /// A fabric as in the site, except for these cables.
 #[derive(Debug)]
 struct Played {
     site: Arc<Site>,
     gone: Mutex<BTreeSet<String>>,
+    /// The site that has the GUIDs of the fabric's ports. `None`: the first one, and ports are discovered without GUIDs.
+    replaced: Mutex<Option<Arc<Site>>>,
 }
 
 impl Played {
     fn fabric(&self) -> Discovered {
-        let plan = cabling::plan(&self.site).unwrap();
+        let replaced = self.replaced.lock().unwrap().clone();
+        let plan = cabling::plan(replaced.as_ref().unwrap_or(&self.site)).unwrap();
         let gone = self.gone.lock().unwrap();
         let planned = plan.fabric();
         let mut builder = FabricBuilder::default();
@@ -59,6 +66,11 @@ impl Played {
                 speed: Speed::Ndr,
             };
             builder.connect(a, b, Some(rate)).unwrap();
+            for end in [a, b] {
+                let device = builder.get(end.device);
+                let guid = device.guid.filter(|_| replaced.is_some() && device.is_adapter());
+                builder.port(end).unwrap().guid = guid;
+            }
         }
         builder.finish()
     }
@@ -96,11 +108,12 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Self {
-        let core = hall(64, &FABRIC.replace("fabric: {", "fabric: {check_s: 1, ")).await;
+        let core = hall(NODES, &FABRIC.replace("fabric: {", "fabric: {check_s: 1, ")).await;
         let (_, site) = core.sites.current(&core.store).await.unwrap().unwrap();
         let played = Arc::new(Played {
             site: site.clone(),
             gone: Mutex::default(),
+            replaced: Mutex::default(),
         });
         Self { core, site, played }
     }
@@ -163,6 +176,16 @@ impl Stage {
     }
 }
 
+/// The site where this HCA of every node has another port GUID: the file, and the site.
+fn with_other_ports(hca: &str) -> (String, Arc<Site>) {
+    let text = site_with_other_ports(NODES, hca);
+    let file = SiteFile {
+        name: "site.yaml".into(),
+        text: text.clone(),
+    };
+    (text, Arc::new(crate::hall::read(&[file]).site.unwrap()))
+}
+
 async fn first(core: &Core, id: &str) -> String {
     names(core, id).await.first().unwrap().clone()
 }
@@ -201,6 +224,65 @@ async fn a_port_that_goes_down_degrades_its_cluster_until_it_is_back() {
     assert_eq!(step(&stage.core, "alpha").await, State::Ready);
     let kinds: Vec<String> = stage.events().await.into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(kinds, ["fabric.port-absent", "fabric.port-back"]);
+}
+
+#[tokio::test]
+async fn a_replaced_adapter_degrades_its_cluster_and_the_words_name_the_port_guid_for_the_site_file() {
+    let stage = Stage::new().await;
+    build(&stage.core, "alpha", "bolt", 4).await;
+    let node = first(&stage.core, "alpha").await;
+    let id = stage.site.node_named(&node).unwrap();
+    let hca = stage.site.sku_of(id).hcas[3].name.to_string();
+    let (text, other) = with_other_ports(&hca);
+    let guid = |site: &Site| site.node(id).port_guids[3].and_then(Guid::new).unwrap();
+    let (former, new) = (guid(&stage.site), guid(&other));
+    *stage.played.replaced.lock().unwrap() = Some(other.clone());
+    stage.look(&[]).await;
+    assert_eq!(step(&stage.core, "alpha").await, State::Degraded);
+    let record = cluster(&stage.core, "alpha").await;
+    let Wait::LinkFault { node: at, fault } = record.wait.clone() else {
+        panic!("{:?}", record.wait);
+    };
+    assert_eq!((&at, record.reason), (&node, format!("{node}: {fault}")));
+    assert!(fault.contains(&format!("instead of {former}")), "{fault}");
+    let field = format!("the site file needs `guids: {{{hca}: {new}}}` of node {node}");
+    assert!(fault.ends_with(&field), "{fault}");
+
+    // The site confirms the adapter. Its port gets the key.
+    apply_site(&stage.core, "other", &text).await.unwrap();
+    assert_eq!(step(&stage.core, "alpha").await, State::Degraded);
+    assert_eq!(cluster(&stage.core, "alpha").await.wait, Wait::Partition);
+    stage.look(&[]).await;
+    assert!(stage.faults().await.faults.is_empty());
+    assert_eq!(
+        step(&stage.core, "alpha").await,
+        State::Degraded,
+        "the key is not proven"
+    );
+    prove(&stage.core).await;
+    assert_eq!(step(&stage.core, "alpha").await, State::Ready);
+}
+
+#[tokio::test]
+async fn another_version_of_the_site_is_compared_with_the_fabric_at_once() {
+    let stage = Stage::new().await;
+    let manager: Arc<dyn FabricManager> = stage.played.clone();
+    let mut settings = stage.core.config.fabric.clone().unwrap();
+    settings.check_s = 600;
+    let mut schedule = Schedule::default();
+    let mut faults = async || {
+        run_round(&stage.core, &settings, &manager, &mut schedule)
+            .await
+            .unwrap();
+        stage.faults().await.faults.len()
+    };
+    assert_eq!(faults().await, 0);
+    let (_, other) = with_other_ports("mlx5_0");
+    *stage.played.replaced.lock().unwrap() = Some(other);
+    assert_eq!(faults().await, 0, "the next comparison is due in 10 minutes");
+    let same = format!("{}# as before\n", site(NODES));
+    apply_site(&stage.core, "same", &same).await.unwrap();
+    assert_eq!(faults().await, NODES);
 }
 
 #[tokio::test]

@@ -55,6 +55,8 @@ pub enum Effect {
     LetHandOver(Vec<NodeId>),
     /// Erase and free these nodes.
     ReleaseNodes(Vec<NodeId>),
+    /// Make the ports that the site has for the cluster's nodes the ports of its partition.
+    TakePorts,
     /// Take the ports of these erased nodes out of the partition.
     IsolateNodes(Vec<NodeId>),
     /// Remove these erased nodes from the cluster, and free their power, cooling and links.
@@ -83,7 +85,8 @@ pub(super) fn take_edge(edge: Edge, reason: impl Into<String>) -> Decision {
 #[must_use]
 pub fn decide(cluster: &Cluster, facts: &Facts, now: Timestamp) -> Decision {
     let ctx = Ctx { cluster, facts, now };
-    if let Some(decision) = ctx.release_or_notice().or_else(|| ctx.release_leaving()) {
+    let first = ctx.release_or_notice().or_else(|| ctx.take_ports());
+    if let Some(decision) = first.or_else(|| ctx.release_leaving()) {
         return decision;
     }
     match cluster.state {
@@ -122,6 +125,17 @@ impl Ctx<'_> {
             .filter(|before| self.now >= end.plus(seconds(-**before)));
         let given = due.count();
         (given > self.cluster.notices).then_some(Decision::Act(Effect::Notice { given, lease_end: end }))
+    }
+
+    /// The change of the partition to other ports of the site. A cluster in order is degraded first, until the ports are
+    /// proven.
+    fn take_ports(&self) -> Option<Decision> {
+        let words = self.facts.other_ports.as_ref()?;
+        match self.cluster.state {
+            State::Releasing | State::Released => None,
+            State::Ready => Some(take_edge(Edge::Degraded, words.clone())),
+            _ => Some(Decision::Act(Effect::TakePorts)),
+        }
     }
 
     fn count(&self, is_so: impl Fn(&Standing) -> bool) -> usize {

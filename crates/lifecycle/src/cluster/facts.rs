@@ -67,6 +67,17 @@ pub struct Wanted {
     pub leave: BTreeSet<NodeId>,
     /// The wanted partition already excludes the ports of the leaving nodes.
     pub is_leave_cut: bool,
+    /// Ports that the site gave to nodes of the cluster, by GUID: each is to be read with the cluster's key.
+    pub new_ports: BTreeMap<String, NewPort>,
+}
+
+/// The place of a port that a later version of the site gave to a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewPort {
+    /// The node.
+    pub node: String,
+    /// The site's name of the adapter.
+    pub hca: String,
 }
 
 /// A node of a cluster.
@@ -291,6 +302,8 @@ pub struct Facts {
     pub members: Vec<Member>,
     /// The state of its partition.
     pub partition: Partition,
+    /// The site has other ports for its nodes than the partition, in words for people; none: it has the same.
+    pub other_ports: Option<String>,
     /// The last search for a replacement node that found none.
     pub swap: Option<Swap>,
     /// The state of the network tests between its nodes.

@@ -77,6 +77,7 @@ impl Play {
         Facts {
             members: self.members.clone(),
             partition: Partition::Proven,
+            other_ports: None,
             swap: self.swap.clone(),
             network: Network::Off,
         }
@@ -313,6 +314,7 @@ fn nodes_join_and_leave_a_cluster_in_use() {
         &Facts {
             members: play.members.clone(),
             partition: Partition::Proven,
+            other_ports: None,
             swap: None,
             network: Network::Off,
         },

@@ -33,6 +33,7 @@ fn facts(standings: &[Standing], partition: Partition) -> Facts {
     Facts {
         members: standings.iter().enumerate().map(member).collect(),
         partition,
+        other_ports: None,
         swap: None,
         network: Network::Off,
     }
@@ -147,6 +148,56 @@ fn a_cluster_that_is_not_built_in_time_has_failed_and_says_what_it_waited_for() 
     assert!(matches!(decide(&failed, &facts, late), Decision::Wait { .. }));
     failed.wanted.retry = true;
     assert_eq!(edge(&decide(&failed, &facts, late)), Some(Edge::Retried));
+}
+
+#[test]
+fn other_ports_of_the_site_degrade_a_cluster_in_order_and_come_before_all_other_work() {
+    let mut other = facts(&[ACTIVE, ACTIVE], Partition::Proven);
+    other.other_ports = Some("n1: port 7".into());
+    let degraded = Decision::Move {
+        edge: Edge::Degraded,
+        reason: "n1: port 7".into(),
+    };
+    assert_eq!(decide(&cluster(State::Ready), &other, NOW), degraded);
+    let take = Decision::Act(Effect::TakePorts);
+    for state in [
+        State::Reserved,
+        State::Building,
+        State::Validating,
+        State::Degraded,
+        State::Resizing,
+        State::Reimaging,
+        State::Failed,
+    ] {
+        assert_eq!(decide(&cluster(state), &other, NOW), take, "{state}");
+    }
+    let mut leaving = cluster(State::Resizing);
+    leaving.wanted.leave.insert("n0".into());
+    assert_eq!(decide(&leaving, &other, NOW), take);
+    let mut released = cluster(State::Degraded);
+    released.wanted.release = true;
+    assert_eq!(edge(&decide(&released, &other, NOW)), Some(Edge::Released));
+    for state in [State::Releasing, State::Released] {
+        assert_ne!(decide(&cluster(state), &other, NOW), take, "{state}");
+    }
+    // The new ports are to be read before the cluster is in order again.
+    let pending = facts(&[ACTIVE, ACTIVE], Partition::Pending);
+    let decision = decide(&cluster(State::Degraded), &pending, NOW);
+    assert!(
+        matches!(
+            decision,
+            Decision::Wait {
+                why: Wait::Partition,
+                ..
+            }
+        ),
+        "{decision:?}"
+    );
+    let proven = facts(&[ACTIVE, ACTIVE], Partition::Proven);
+    assert_eq!(
+        edge(&decide(&cluster(State::Degraded), &proven, NOW)),
+        Some(Edge::Restored)
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Clusters and their nodes.
 
 use rackwright_lifecycle::State as NodeState;
-use rackwright_lifecycle::cluster::{Cluster, Edge, Obstacle, Rollout, State, Swap, Wait, Wanted};
+use rackwright_lifecycle::cluster::{Cluster, Edge, NewPort, Obstacle, Rollout, State, Swap, Wait, Wanted};
 use rackwright_lifecycle::{ClusterId, NodeId};
 use rackwright_store::{
     ClusterHistoryRow, ClusterRecord, ClusterSpec, FormerSpec, NetworkRow, NetworkTest, Replaced, Scope, Store,
@@ -19,6 +19,10 @@ pub fn cluster(id: &'static str, customer: &'static str) -> ClusterRecord {
         ..ClusterSpec::default()
     };
     let mut record = ClusterRecord::new(id.into(), format!("uid-{id}"), customer.into(), spec, at(100));
+    let port = NewPort {
+        node: "n1".into(),
+        hca: "mlx5_3".into(),
+    };
     record.cluster = Cluster {
         state: State::Reserved,
         since: at(100),
@@ -28,6 +32,7 @@ pub fn cluster(id: &'static str, customer: &'static str) -> ClusterRecord {
             replace: [("n1".into(), "slow".to_owned())].into(),
             leave: ["n2".into()].into(),
             is_leave_cut: true,
+            new_ports: [("0x9".to_owned(), port)].into(),
         },
         lease_end: Some(at(9000)),
         notices: 2,

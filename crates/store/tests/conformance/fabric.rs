@@ -74,6 +74,11 @@ async fn keys_come_back_as_they_were_written() {
     assert_eq!(lab.store.fabric().await.unwrap(), Some(state()));
     assert_eq!(lab.store.fabric_keys().await.unwrap(), keys);
     assert_eq!(lab.store.absent_ports().await.unwrap(), ["0x2"]);
+    let members = lab.store.partition_members("a").await.unwrap();
+    assert_eq!(members, Some((1, names(&["0x1", "0x2"]))));
+    for without in ["b", "c"] {
+        assert_eq!(lab.store.partition_members(without).await.unwrap(), None, "{without}");
+    }
 
     let mut tx = lab.store.write().await.unwrap();
     tx.hall().await.unwrap();
