@@ -108,6 +108,26 @@ async fn a_new_port_that_is_not_in_the_fabric_keeps_its_cluster_degraded() {
 }
 
 #[tokio::test]
+async fn a_site_without_a_port_of_a_cluster_is_refused() {
+    let core = hall(NODES, FABRIC).await;
+    build(&core, "alpha", "acme", 1).await;
+    let node = names(&core, "alpha").await.first().unwrap().clone();
+    let (hca, _, _) = port(&core, &node).await;
+    let start = format!("{hca}: 0x");
+    let lines: Vec<String> = site(NODES).lines().map(str::to_owned).collect();
+    let without: Vec<String> = lines
+        .iter()
+        .filter(|line| !line.trim().starts_with(&start))
+        .cloned()
+        .collect();
+    assert!(without.len() < lines.len());
+    let refused = apply_site(&core, "without", &without.join("\n")).await;
+    let refused = refused.unwrap_err().to_string();
+    let why = format!("cluster alpha: the site file lacks port GUIDs of 1 node, {node} is the first");
+    assert!(refused.contains(&why), "{refused}");
+}
+
+#[tokio::test]
 async fn a_cluster_that_is_being_built_gets_the_ports_of_the_newest_site() {
     let core = hall(NODES, FABRIC).await;
     create_cluster(&core, "1", "alpha", spec("acme", 2)).await.unwrap();

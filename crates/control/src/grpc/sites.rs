@@ -21,6 +21,7 @@ use super::call::{MutatingCall, check_key};
 use super::site_files::{self, SiteFileReceiver};
 use super::{caller, convert};
 use crate::api_error::ApiError;
+use crate::clusters::partitions;
 use crate::core::Core;
 use crate::hall::{self, HallError};
 use crate::text::counted;
@@ -165,6 +166,7 @@ impl Sites {
             return Ok((version, Vec::new()));
         }
         let ids: Vec<(_, ClusterId)> = self.cluster_names().await?;
+        let lacking = self.lacking_ports(site).await?;
         let site = site.clone();
         let restored = tokio::task::spawn_blocking(move || Planner::restore_named(&site, &live).map(drop));
         let restored = restored.await.map_err(|e| ApiError::Internal(e.to_string()))?;
@@ -172,17 +174,38 @@ impl Sites {
             let known = ids.iter().find(|(known, _)| *known == number);
             known.map_or_else(|| "a cluster".to_owned(), |(_, id)| format!("cluster {id}"))
         };
-        Ok((
-            version,
-            match restored {
-                Ok(()) => Vec::new(),
-                Err(RestoreError::Site(unfit)) => vec![format!("the site cannot hold any cluster: {unfit}")],
-                Err(RestoreError::Clusters { faults }) => faults
-                    .into_iter()
-                    .map(|(number, why)| format!("{}: {why}", name(number)))
-                    .collect(),
-            },
-        ))
+        let mut conflicts: Vec<String> = match restored {
+            Ok(()) => Vec::new(),
+            Err(RestoreError::Site(unfit)) => vec![format!("the site cannot hold any cluster: {unfit}")],
+            Err(RestoreError::Clusters { faults }) => faults
+                .into_iter()
+                .map(|(number, why)| format!("{}: {why}", name(number)))
+                .collect(),
+        };
+        // A node that is missing as a whole has no port either.
+        if conflicts.is_empty() {
+            conflicts = lacking;
+        }
+        Ok((version, conflicts))
+    }
+
+    /// Clusters with a partition whose nodes lack port GUIDs in the files, one sentence each.
+    async fn lacking_ports(&self, site: &Site) -> Result<Vec<String>, ApiError> {
+        let core = &self.0;
+        let mut lacking = Vec::new();
+        if core.config.fabric.is_none() {
+            return Ok(lacking);
+        }
+        for record in hall::live(&core.store).await? {
+            let placement = hall::placement_of(&record)?;
+            let nodes = placement.nodes.iter().chain(&placement.spares);
+            if record.partition.is_some()
+                && let Err(why) = partitions::ports(site, nodes)
+            {
+                lacking.push(format!("cluster {}: {why}", record.id));
+            }
+        }
+        Ok(lacking)
     }
 
     async fn cluster_names(&self) -> Result<Vec<(rackwright_placement::ClusterId, ClusterId)>, ApiError> {
