@@ -38,8 +38,7 @@ impl Auth {
     async fn invitation(&self, caller: &Caller, request: &v1::CreateTokenRequest) -> Result<MemberRow, ApiError> {
         let (role, named) = (request.role(), CustomerId::named(&request.customer));
         if role == v1::Role::Unspecified {
-            let fault = "must be viewer, operator, auditor, customer-admin or customer-user";
-            return Err(ApiError::invalid("role", fault));
+            return Err(ApiError::invalid("role", members::ANY_ROLE));
         }
         if !caller::is_customers(role) && !named.is_empty() {
             let fault = "must be empty: the role belongs to members of the site";

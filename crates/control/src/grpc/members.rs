@@ -13,6 +13,9 @@ use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
 
+/// The fault of a request that names no role.
+pub(super) const ANY_ROLE: &str = "must be viewer, operator, auditor, customer-admin or customer-user";
+
 /// A member as a message.
 fn message(record: MemberRecord) -> v1::Member {
     let role = caller::rights_of(&record.given).map_or(v1::Role::Unspecified, |(role, _)| role);
@@ -152,8 +155,7 @@ impl Target {
 pub async fn set_role(call: &MutatingCall<'_>, request: &v1::SetMemberRoleRequest) -> Result<v1::Member, ApiError> {
     let role = request.role();
     if role == v1::Role::Unspecified {
-        let fault = "must be viewer, operator, customer-admin or customer-user";
-        return Err(ApiError::invalid("role", fault));
+        return Err(ApiError::invalid("role", ANY_ROLE));
     }
     let mut tx = match call.begin().await? {
         Ok(tx) => tx,
@@ -162,7 +164,7 @@ pub async fn set_role(call: &MutatingCall<'_>, request: &v1::SetMemberRoleReques
     let mut target = Target::lock(&mut tx, call, &request.name).await?;
     if caller::is_customers(role) == target.member.given.customer.is_empty() {
         let fault = match target.member.given.customer.as_str() {
-            "" => "must be viewer or operator: the member belongs to the site",
+            "" => "must be viewer, operator or auditor: the member belongs to the site",
             _ => "must be customer-admin or customer-user: the member belongs to a customer",
         };
         return Err(ApiError::invalid("role", fault));

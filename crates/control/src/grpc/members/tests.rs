@@ -209,6 +209,40 @@ async fn a_role_stays_of_its_kind() {
     assert_eq!(vera.into_inner().role(), Operator);
 }
 
+/// A refusal names each role that the same call accepts for the same member, and no other.
+#[tokio::test]
+async fn a_refusal_names_the_roles_that_are_accepted() {
+    use v1::Role::{Auditor, CustomerAdmin, CustomerUser, Operator, Unspecified, Viewer};
+    let core = lab().await;
+    let mut olga = auth!(&core, "olga");
+    let roles = [Viewer, Operator, Auditor, CustomerAdmin, CustomerUser];
+    for (member, other_kind) in [("vera", CustomerAdmin), ("ann", Viewer)] {
+        let key = |n: usize| format!("{member}{n}");
+        let answer = olga.set_member_role(set_role(member, other_kind, &key(8))).await;
+        let message = refused(answer, Code::InvalidArgument).message().to_owned();
+        let named = named_roles(&message);
+        let mut accepted = Vec::new();
+        for (n, role) in roles.into_iter().enumerate() {
+            if olga.set_member_role(set_role(member, role, &key(n))).await.is_ok() {
+                accepted.push(caller::word(role));
+            }
+        }
+        assert_eq!(named, accepted, "{member}: {message}");
+    }
+    let answer = olga.set_member_role(set_role("vera", Unspecified, "any")).await;
+    let message = refused(answer, Code::InvalidArgument).message().to_owned();
+    assert_eq!(named_roles(&message), roles.map(caller::word), "{message}");
+}
+
+/// The roles that a message names, in its order.
+fn named_roles(message: &str) -> Vec<&str> {
+    let is_role = |word: &&str| word.starts_with("customer-") || ["viewer", "operator", "auditor"].contains(word);
+    message
+        .split(|c: char| !c.is_ascii_lowercase() && c != '-')
+        .filter(is_role)
+        .collect()
+}
+
 /// Checks that the last operator is kept, and that the hint names a solution.
 #[track_caller]
 fn is_last<T: Debug>(answer: Result<Response<T>, Status>) {
