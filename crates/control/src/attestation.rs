@@ -15,7 +15,7 @@ use rackwright_tpm::measured::{Boot, Served};
 use rackwright_tpm::pcr::{ASKED, COUNT, Values, selection};
 use rackwright_tpm::public::{Kind, PUBLIC_MAX, Public};
 use rackwright_tpm::quote::{QUOTE_MAX, Quote, SIGNATURE_MAX, verify};
-use rackwright_tpm::{binding, firmware, sha256, sha256_text};
+use rackwright_tpm::{binding, firmware, sha256_text};
 use ring::rand::SystemRandom;
 use serde::Deserialize;
 
@@ -236,7 +236,6 @@ pub struct Pending {
     secret: [u8; SECRET],
     ek: Public,
     ak: Public,
-    certificate_sha256: String,
 }
 
 /// Proof that a machine holds a TPM. Whether the proof is of this session is judged with the node's record.
@@ -244,8 +243,6 @@ pub struct Pending {
 pub struct Proof {
     /// The TPM, as it is stored.
     pub ek: String,
-    /// The digest of its endorsement certificate; empty: it has none. Not judged.
-    pub certificate_sha256: String,
     /// Why there is no proof that the machine started what was served. `None`: it is proven.
     pub unproven: Option<String>,
     /// The firmware's registers in the quote.
@@ -289,11 +286,6 @@ impl Pending {
         )]
         let random = SystemRandom::new();
         let made = credential::make(&ek, &ak.name(), &secret, &random).map_err(|e| e.to_string())?;
-        let certificate = &keys.endorsement_certificate;
-        let certificate_sha256 = match certificate.as_slice() {
-            [] => String::new(),
-            bytes => sha256_text(&sha256(&[bytes])),
-        };
         let challenge = v1::Challenge {
             nonce: nonce.to_vec(),
             credential_blob: made.blob,
@@ -303,13 +295,7 @@ impl Pending {
             boot: of.boot.clone(),
             bmc_secret: false,
         };
-        let pending = Self {
-            nonce,
-            secret,
-            ek,
-            ak,
-            certificate_sha256,
-        };
+        let pending = Self { nonce, secret, ek, ak };
         Ok((pending, challenge))
     }
 
@@ -343,7 +329,6 @@ impl Pending {
         };
         Ok(Proof {
             ek: sha256_text(&self.ek.sha256()),
-            certificate_sha256: self.certificate_sha256,
             unproven: started.err().map(|why| cut(&why, SENTENCE_MAX)),
             firmware,
             quote_sha256: payload_hash(&[answer.quote.as_slice(), &answer.signature].concat()),

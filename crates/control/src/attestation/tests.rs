@@ -17,7 +17,6 @@ fn tpm(ek: &str, boot: &str) -> TpmEvidence {
     let nonce = [9; 32];
     TpmEvidence::Tpm(Box::new(Proof {
         ek: ek.into(),
-        certificate_sha256: String::new(),
         unproven: None,
         firmware: Registers::new(),
         quote_sha256: String::new(),
