@@ -162,7 +162,7 @@ async fn identity(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLin
             why => format!("; its BMC delivers no secret: {why}"),
         };
         v1::FactLine {
-            name: "identity".to_owned(),
+            name: "identity at boot".to_owned(),
             value: format!("{known}{secret}"),
             time: convert::time(row.registered_at.max(row.powered_on_at)),
         }

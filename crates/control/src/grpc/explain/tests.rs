@@ -1,7 +1,7 @@
 //! Tests of the text that operators see, word for word.
 
 use rackwright_lifecycle::{Effect, Power, Wait};
-use rackwright_store::UnknownMachineRow;
+use rackwright_store::{AgentBootRow, UnknownMachineRow};
 
 use super::*;
 use crate::intent::tests::{Shape, all_nodes, record, takes};
@@ -297,4 +297,29 @@ async fn a_card_of_no_node_with_the_machines_uuid_is_suggested_while_its_boot_is
     record.node.state = State::Discovered;
     record.identity.uuid.clear();
     assert_eq!(card_hints(&core, &record).await.unwrap(), [""; 0]);
+}
+
+#[tokio::test]
+async fn each_fact_has_its_own_name() {
+    let core = testing::core().await;
+    let mut record = testing::node("n1", State::Inspecting, None);
+    record.hold.identity = "address only".into();
+    testing::add(&core, &record).await;
+    let row = AgentBootRow {
+        node_id: "n1".into(),
+        boot: "b1".into(),
+        identity: "tpm".into(),
+        measured: AS_SERVED.into(),
+        registered_at: START,
+        ..AgentBootRow::default()
+    };
+    let mut tx = core.store.write().await.unwrap();
+    tx.put_agent_boot(&row).await.unwrap();
+    tx.commit().await.unwrap();
+    let facts = explain(&core, "n1").await.unwrap().facts;
+    let names: Vec<_> = facts.iter().map(|fact| fact.name.as_str()).collect();
+    let distinct: std::collections::BTreeSet<_> = names.iter().copied().collect();
+    assert_eq!(distinct.len(), names.len(), "{names:?}");
+    let at_boot = facts.iter().find(|fact| fact.name == "identity at boot");
+    assert_eq!(at_boot.map(|fact| fact.value.as_str()), Some("tpm"));
 }
