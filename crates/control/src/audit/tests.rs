@@ -1,4 +1,4 @@
-use rackwright_identity::AuditEntry;
+use rackwright_identity::{AuditEntry, SystemRng};
 use rackwright_store::AuditFilter;
 
 use super::*;
@@ -104,4 +104,17 @@ async fn a_head_file_that_the_site_has_not_signed_is_refused() {
     std::fs::write(&path, text.replacen('1', "2", 1)).unwrap();
     let refused = Audit::open(&core.config.data_dir, "site", "replica", &core.keys).unwrap_err();
     assert!(refused.to_string().contains("audit-head"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_check_names_a_missing_database_and_does_not_create_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = testing::config(dir.path(), "");
+    let now = clock::system_time(clock::now());
+    KeyFiles::load_or_create(&config.data_dir, "Rackwright test", now, Arc::new(SystemRng)).unwrap();
+    let file = config.database.file().unwrap();
+    let message = verify::database(&config, &[]).await.unwrap_err().to_string();
+    assert!(message.contains(&file.display().to_string()), "{message}");
+    assert!(message.contains("contains no site"), "{message}");
+    assert!(!file.exists());
 }

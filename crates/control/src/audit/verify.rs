@@ -8,7 +8,7 @@ use rackwright_identity::{
     AuditChainError, AuditFault, AuditHead, AuditRecord, AuditVerifier, KeyFileError, KeyFiles, SigningKey, SystemRng,
 };
 use rackwright_lifecycle::Timestamp;
-use rackwright_store::{AuditFilter, AuditRow, Store, StoreError};
+use rackwright_store::{AuditFilter, AuditRow, BackupError, Store, StoreError};
 
 use super::head::{HeadFile, hex};
 use super::{GAP, entry_of, export};
@@ -35,6 +35,12 @@ pub enum VerifyError {
         .0.display()
     )]
     NoKeys(PathBuf),
+    /// The database cannot be read.
+    #[error(transparent)]
+    Unread(#[from] BackupError),
+    /// The database is missing or empty.
+    #[error("the database {0} contains no site, so it has no audit, and nothing was changed: name the right --config")]
+    NoSite(String),
     /// The keys cannot be read.
     #[error(transparent)]
     Keys(#[from] KeyFileError),
@@ -143,6 +149,10 @@ pub async fn database(config: &Config, known_gaps: &[u64]) -> Result<String, Ver
     let folder = config.data_dir.join("keys");
     if !folder.is_dir() {
         return Err(VerifyError::NoKeys(folder));
+    }
+    // Read before the database is opened, which would make its file and tables.
+    if config.database.authority().await?.is_none() {
+        return Err(VerifyError::NoSite(config.database.to_string()));
     }
     let now = clock::system_time(clock::now());
     let keys = KeyFiles::load_or_create(&config.data_dir, "", now, Arc::new(SystemRng))?;

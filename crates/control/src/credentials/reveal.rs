@@ -5,7 +5,7 @@
 
 use rackwright_identity::{KeyFiles, Sealer, SystemRng};
 use rackwright_lifecycle::{EventKind, NodeId};
-use rackwright_store::{EventRow, Scope, Store, StoreError};
+use rackwright_store::{BackupError, EventRow, Scope, Store, StoreError};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::audit::local::{self, LocalError};
@@ -23,6 +23,14 @@ pub enum RevealError {
     /// This host has no keys of a control plane.
     #[error("{} is not a folder: run this command on a host that has the keys of the control plane", .0.display())]
     NoKeys(std::path::PathBuf),
+    /// The database cannot be read.
+    #[error(transparent)]
+    Unread(#[from] BackupError),
+    /// The database is missing or empty.
+    #[error(
+        "the database {0} contains no site, so it has no passwords, and nothing was changed: name the right --config"
+    )]
+    NoSite(String),
     /// The audit failed.
     #[error(transparent)]
     Audit(#[from] LocalError),
@@ -85,6 +93,10 @@ pub async fn reveal(config: &Config, node: &NodeId, reason: &str) -> Result<Reve
     let folder = config.data_dir.join("keys");
     if !folder.is_dir() {
         return Err(RevealError::NoKeys(folder));
+    }
+    // Read before the database is opened, which would make its file and tables.
+    if config.database.authority().await?.is_none() {
+        return Err(RevealError::NoSite(config.database.to_string()));
     }
     let rng = std::sync::Arc::new(SystemRng);
     let keys = KeyFiles::load_or_create(&config.data_dir, "", clock::system_time(clock::now()), rng)?;

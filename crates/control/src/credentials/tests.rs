@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rackwright_api::v1;
 use rackwright_api::v1::credential_service_server::CredentialService as _;
 use rackwright_api::v1::node_service_server::NodeService as _;
-use rackwright_identity::ClientIdentity;
+use rackwright_identity::{ClientIdentity, KeyFiles, SystemRng};
 use rackwright_lifecycle::{Outcome, State, Timestamp, seconds};
 use rackwright_store::{FactoryCredential, MemberRow, NodeRecord, Scope};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -461,4 +461,18 @@ async fn revealing_a_password_is_recorded() {
     lab.change(true).await;
     let told = reveal::reveal_from(store, sealer, &"n1".into(), "again").await.unwrap();
     assert!(told.pending.is_some(), "one of the two is good");
+}
+
+#[tokio::test]
+async fn a_missing_database_is_named_and_not_created() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = testing::config(dir.path(), "");
+    let now = clock::system_time(clock::now());
+    KeyFiles::load_or_create(&config.data_dir, "Rackwright test", now, Arc::new(SystemRng)).unwrap();
+    let file = config.database.file().unwrap();
+    let refused = reveal::reveal(&config, "n1", "a test").await.unwrap_err();
+    let message = refused.to_string();
+    assert!(message.contains(&file.display().to_string()), "{message}");
+    assert!(message.contains("contains no site"), "{message}");
+    assert!(!file.exists());
 }
