@@ -32,7 +32,7 @@ pub use settings::Settings;
 
 use self::logins::{FactoryLogins, GivenLogins};
 use self::look::Looker;
-use self::scan::{LEASE_S, Scan, ScanEnd};
+use self::scan::{LEASE_S, Scan, ScanEnd, Unstored};
 use self::spec::{DiscoverySpec, Plan, Secrets, SourceResults};
 use crate::clock;
 use crate::core::Core;
@@ -108,28 +108,44 @@ pub async fn run(core: Arc<Core>) {
 #[derive(Default)]
 struct Tasks {
     running: JoinSet<()>,
-    ids: HashMap<Id, OperationId>,
+    discoveries: HashMap<Id, Running>,
+}
+
+/// A discovery with a task.
+struct Running {
+    id: OperationId,
+    found: Unstored,
 }
 
 impl Tasks {
-    /// Frees the place of a discovery whose task ended. If the task panicked it would panic again, so its discovery
-    /// fails.
+    /// Frees the place of a discovery after the end of its task. If the task panicked, its findings are stored and the
+    /// discovery fails, because the next task would panic again.
     async fn ended(&mut self, core: &Core, ended: Result<(Id, ()), JoinError>) {
         let (task, panicked) = match ended {
             Ok((task, ())) => (task, None),
             Err(error) => (error.id(), Some(error)),
         };
-        let Some(id) = self.ids.remove(&task) else { return };
+        let Some(Running { id, found }) = self.discoveries.remove(&task) else {
+            return;
+        };
         if let Some(error) = panicked {
             tracing::error!(discovery = id.as_str(), %error, "a discovery panicked");
             let why = "an internal fault of the control plane ended the discovery; its log has the details".to_owned();
-            let failed = async { end(core, core.store.discovery(&id).await?, &ScanEnd::Failed(why)).await };
-            if let Err(error) = failed.await {
+            if let Err(error) = fail(core, &id, &found, why).await {
                 tracing::warn!(discovery = id.as_str(), %error, "the failure of a discovery could not be stored");
             }
         }
         core.discoveries.end(&id);
     }
+}
+
+/// Stores the findings of a discovery without a task, and ends the discovery.
+async fn fail(core: &Core, id: &OperationId, found: &Unstored, why: String) -> Result<(), StoreError> {
+    let mut row = core.store.discovery(id).await?;
+    if save(core, &mut row, &found.copy()).await? {
+        end(core, row, &ScanEnd::Failed(why)).await?;
+    }
+    Ok(())
 }
 
 async fn take_up(core: &Arc<Core>, tasks: &mut Tasks) -> Result<(), StoreError> {
@@ -151,20 +167,24 @@ async fn take_up(core: &Arc<Core>, tasks: &mut Tasks) -> Result<(), StoreError> 
                 continue;
             }
         }
-        let (core, of) = (core.clone(), id.clone());
+        let running = Running {
+            id: id.clone(),
+            found: Unstored::default(),
+        };
+        let (core, found) = (core.clone(), running.found.clone());
         let task = tasks.running.spawn(async move {
-            if let Err(error) = work(&core, &id).await {
+            if let Err(error) = work(&core, &id, found).await {
                 tracing::warn!(discovery = id.as_str(), %error, "a discovery was interrupted; it is taken up again");
                 // A pause before the next try: the database is away.
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         });
-        tasks.ids.insert(task.id(), of);
+        tasks.discoveries.insert(task.id(), running);
     }
     Ok(())
 }
 
-async fn work(core: &Arc<Core>, id: &OperationId) -> Result<(), StoreError> {
+async fn work(core: &Arc<Core>, id: &OperationId, found: Unstored) -> Result<(), StoreError> {
     let mut row = core.store.discovery(id).await?;
     let max = core.config.discovery.max_addresses;
     let (spec, secrets) = match opened(core, &row) {
@@ -203,7 +223,7 @@ async fn work(core: &Arc<Core>, id: &OperationId) -> Result<(), StoreError> {
             turns: Semaphore::new(core.config.discovery.bmcs_at_once),
         };
         let done = core.store.finding_places(id).await?;
-        let mut scan = Scan::new(core.clone(), row, plan, looker, done);
+        let mut scan = Scan::new(core.clone(), row, plan, looker, done, found);
         let how = scan.run().await?;
         row = scan.row;
         match how {

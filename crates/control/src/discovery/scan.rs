@@ -2,7 +2,7 @@
 //! continues from the stored progress.
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rackwright_lifecycle::seconds;
@@ -78,6 +78,21 @@ async fn due(at: Instant) {
     }
 }
 
+/// Findings that are not stored yet. The owner of a discovery's task shares them, so they outlive a panic of the task.
+#[derive(Debug, Clone, Default)]
+pub struct Unstored(Arc<Mutex<Vec<FindingRow>>>);
+
+impl Unstored {
+    fn rows(&self) -> MutexGuard<'_, Vec<FindingRow>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A copy of all findings, oldest first.
+    pub fn copy(&self) -> Vec<FindingRow> {
+        self.rows().clone()
+    }
+}
+
 /// A discovery in progress.
 pub struct Scan {
     /// The control plane.
@@ -93,12 +108,19 @@ pub struct Scan {
     open: BTreeSet<u64>,
     /// Silent targets that are not counted yet.
     silent: BTreeSet<u64>,
-    found: Vec<FindingRow>,
+    found: Unstored,
 }
 
 impl Scan {
-    /// Continues the stored discovery. `done` are the places that have findings already.
-    pub fn new(core: Arc<Core>, row: DiscoveryRow, plan: Plan, looker: Looker, done: HashSet<String>) -> Self {
+    /// Continues the stored discovery. `done` are the places that have findings already; `found` receives the new findings.
+    pub fn new(
+        core: Arc<Core>,
+        row: DiscoveryRow,
+        plan: Plan,
+        looker: Looker,
+        done: HashSet<String>,
+        found: Unstored,
+    ) -> Self {
         Self {
             core,
             row,
@@ -107,7 +129,7 @@ impl Scan {
             done,
             open: BTreeSet::new(),
             silent: BTreeSet::new(),
-            found: Vec::new(),
+            found,
         }
     }
 
@@ -138,7 +160,7 @@ impl Scan {
                     if let Some(end) = self.take(ended, next, &mut looks).await? {
                         return Ok(end);
                     }
-                    if self.found.len() >= FINDINGS {
+                    if self.found.rows().len() >= FINDINGS {
                         flush_at = Instant::now();
                     }
                 }
@@ -196,7 +218,7 @@ impl Scan {
             LookResult::Silent => {
                 self.silent.insert(index);
             }
-            LookResult::Found(row) => self.found.push(*row),
+            LookResult::Found(row) => self.found.rows().push(*row),
             LookResult::Local(error) => {
                 self.open.insert(index);
                 let why = format!(
@@ -217,7 +239,8 @@ impl Scan {
         self.row.reached = i64::try_from(reached).unwrap_or(i64::MAX);
         self.row.silent += i64::try_from(silent).unwrap_or(0);
         self.row.lease_until = clock::now().plus(seconds(LEASE_S));
-        let found = std::mem::take(&mut self.found);
+        // Removed only after the commit: a panic before it loses nothing.
+        let found = self.found.copy();
         let mut tx = self.core.store.write().await?;
         if !tx.save_discovery(&self.row).await? {
             return Ok(Some(ScanEnd::Lost));
@@ -225,6 +248,7 @@ impl Scan {
         tx.put_findings(&found).await?;
         let operation = tx.operation(&self.row.id).await?;
         self.core.commit(tx).await?;
+        self.found.rows().drain(..found.len());
         Ok(match (operation.ended_at, operation.cancel_requested) {
             (Some(_), _) => Some(ScanEnd::Overdue),
             (None, true) => Some(ScanEnd::Cancelled),

@@ -134,7 +134,7 @@ async fn places_that_a_former_process_finished_are_not_looked_at_again() {
     tx.put_findings(&[finding]).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(row.reached, 0);
-    tokio::time::timeout(LIMIT, work(&core, &"d1".into()))
+    tokio::time::timeout(LIMIT, work(&core, &"d1".into(), Unstored::default()))
         .await
         .unwrap()
         .unwrap();
@@ -147,25 +147,21 @@ async fn places_that_a_former_process_finished_are_not_looked_at_again() {
     assert_eq!(kept.tries, 2);
 }
 
-#[tokio::test]
-async fn what_was_found_before_a_look_panicked_is_stored() {
-    async fn panics() -> (u64, LookResult) {
-        panic!("an answer that no test expected")
-    }
-    fn found(place: &str) -> LookResult {
-        LookResult::Found(Box::new(FindingRow {
-            discovery: "d1".into(),
-            place: place.into(),
-            address: format!("https://{place}"),
-            state: "login-refused".into(),
-            body: "{}".into(),
-            ..FindingRow::default()
-        }))
-    }
-    let core = testing::core().await;
-    let row = begun(&core, &[]).await;
+fn found(place: &str) -> LookResult {
+    LookResult::Found(Box::new(FindingRow {
+        discovery: "d1".into(),
+        place: place.into(),
+        address: format!("https://{place}"),
+        state: "login-refused".into(),
+        body: "{}".into(),
+        ..FindingRow::default()
+    }))
+}
+
+/// A scan of a discovery without targets.
+fn scan(core: &TestCore, row: DiscoveryRow, unstored: Unstored) -> Scan {
     let looker = Looker {
-        core: (*core).clone(),
+        core: Arc::clone(core),
         discovery: "d1".into(),
         logins: Box::new(GivenLogins(Secrets::default())),
         tries: 1,
@@ -174,7 +170,23 @@ async fn what_was_found_before_a_look_panicked_is_stored() {
         turns: Semaphore::new(1),
     };
     let plan = Plan::new(&DiscoverySpec::default(), &SourceResults::default(), 10);
-    let mut scan = Scan::new((*core).clone(), row, plan, looker, HashSet::new());
+    Scan::new(Arc::clone(core), row, plan, looker, HashSet::new(), unstored)
+}
+
+/// Places of the stored findings.
+async fn stored_places(core: &TestCore) -> Vec<String> {
+    let stored = core.store.findings(&"d1".into(), "*", "", 10).await.unwrap();
+    stored.into_iter().map(|row| row.place).collect()
+}
+
+#[tokio::test]
+async fn what_was_found_before_a_look_panicked_is_stored() {
+    async fn panics() -> (u64, LookResult) {
+        panic!("an answer that no test expected")
+    }
+    let core = testing::core().await;
+    let row = begun(&core, &[]).await;
+    let mut scan = scan(&core, row, Unstored::default());
     let mut looks = JoinSet::new();
     let end = scan.take(Ok((0, found("a"))), 3, &mut looks).await.unwrap();
     assert!(end.is_none(), "{end:?}");
@@ -185,25 +197,33 @@ async fn what_was_found_before_a_look_panicked_is_stored() {
     let panicked = others.join_next().await.unwrap();
     let end = scan.take(panicked, 3, &mut looks).await.unwrap();
     assert!(matches!(end, Some(ScanEnd::Failed(_))), "{end:?}");
-    let stored = core.store.findings(&"d1".into(), "*", "", 10).await.unwrap();
-    let places: Vec<&str> = stored.iter().map(|row| row.place.as_str()).collect();
-    assert_eq!(places, ["a", "b"]);
+    assert_eq!(stored_places(&core).await, ["a", "b"]);
 }
 
 #[tokio::test]
-async fn a_discovery_that_panicked_has_failed_and_keeps_no_other_from_beginning() {
-    async fn panics() {
-        panic!("an answer that nobody expected")
+async fn a_discovery_that_panicked_has_failed_and_keeps_its_findings_and_no_place() {
+    async fn panics(mut scan: Scan) {
+        let end = scan.take(Ok((0, found("a"))), 3, &mut JoinSet::new()).await.unwrap();
+        assert!(end.is_none(), "{end:?}");
+        panic!("an answer that no test expected")
     }
     let core = testing::core().await;
-    begun(&core, &[]).await;
+    let row = begun(&core, &[]).await;
     assert!(core.discoveries.begin(&"d1".into()));
     let mut tasks = Tasks::default();
-    let task = tasks.running.spawn(panics());
-    tasks.ids.insert(task.id(), "d1".into());
+    let unstored = Unstored::default();
+    let task = tasks.running.spawn(panics(scan(&core, row, unstored.clone())));
+    let running = Running {
+        id: "d1".into(),
+        found: unstored.clone(),
+    };
+    tasks.discoveries.insert(task.id(), running);
     let ended = tasks.running.join_next_with_id().await.expect("it ends");
+    assert_eq!(unstored.copy().len(), 1);
+    assert_eq!(stored_places(&core).await, [""; 0], "the task stored nothing");
     tasks.ended(&core, ended).await;
     assert!(core.discoveries.begin(&"d1".into()), "its place is free again");
+    assert_eq!(stored_places(&core).await, ["a"]);
     let row = core.store.discovery(&"d1".into()).await.unwrap();
     assert_eq!(row.phase, "done");
     assert!(
