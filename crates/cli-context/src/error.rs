@@ -374,6 +374,36 @@ mod tests {
     }
 
     #[test]
+    fn the_page_lists_the_exit_code_of_every_code() {
+        let page = include_str!("../../../docs/cli.md");
+        let table = page
+            .split("## Exit codes")
+            .nth(1)
+            .and_then(|rest| rest.split("\n## ").next());
+        let rows: Vec<Vec<&str>> = table
+            .unwrap()
+            .lines()
+            .map(|row| row.split(['|', ',']).map(str::trim).collect())
+            .collect();
+        let listed = |name: &str| -> Option<u8> { rows.iter().find(|row| row.contains(&name))?.get(1)?.parse().ok() };
+        for code in (1_i32..=16).map(Code::from) {
+            let words = format!("{code:?}").chars().fold(String::new(), |mut words, letter| {
+                if letter.is_uppercase() && !words.is_empty() {
+                    words.push('_');
+                }
+                words.push(letter.to_ascii_uppercase());
+                words
+            });
+            let ends_with = CliError::rpc("x", Status::new(code, "")).exit_code();
+            assert_eq!(listed(&words).unwrap_or(exit::OTHER), ends_with, "{words}");
+        }
+        for code in exit::OTHER..=exit::OPERATION_FAILED {
+            let code = code.to_string();
+            assert!(rows.iter().any(|row| row.get(1) == Some(&code.as_str())), "{code}");
+        }
+    }
+
+    #[test]
     fn an_argument_that_names_an_unusable_file_is_wrong_usage() {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let given = CliError::given("read", Path::new("site.yaml"), missing());

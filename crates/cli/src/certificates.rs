@@ -14,6 +14,8 @@ use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use serde_json::{Value, json};
 
+use crate::node::signing_keys::public_key;
+
 /// Entries of one page.
 const PAGE: i32 = 1000;
 /// The first field of a file, which names its format.
@@ -34,7 +36,7 @@ pub struct CertificatesArgs {
     verify: Vec<PathBuf>,
     /// Public key of the site, or an earlier key that leads to it, 64 hex digits (with --verify; without this option the
     /// site's keys in the file are trusted)
-    #[arg(long, value_name = "HEX", requires = "verify")]
+    #[arg(long, value_name = "HEX", value_parser = public_key, requires = "verify")]
     key: Option<String>,
 }
 

@@ -14,7 +14,7 @@ use rackwright_cli_context::output::{Paint, Table, Tone, clean};
 use rackwright_cli_context::{Cx, names, units};
 use ring::signature::{ED25519, UnparsedPublicKey};
 
-use super::signing_keys::SigningKeys;
+use super::signing_keys::{SigningKeys, public_key};
 
 /// The first line of a signed erase record, by version. Version 1 names no witnesses, version 3 adds how the machine was
 /// identified, and version 4 adds the place in the site's chain and further evidence.
@@ -96,7 +96,7 @@ pub struct CertificatesArgs {
     verify: bool,
     /// Public key that must have signed, or that leads to the signing key, 64 hex digits (with --verify; without this option
     /// the site's keys from the control plane are trusted)
-    #[arg(long, value_name = "HEX", requires = "verify")]
+    #[arg(long, value_name = "HEX", value_parser = public_key, requires = "verify")]
     key: Option<String>,
 }
 

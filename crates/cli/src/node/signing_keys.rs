@@ -3,6 +3,14 @@
 use rackwright_api::v1::SigningKey;
 use ring::signature::{ED25519, UnparsedPublicKey};
 
+/// Reads a public signing key: 64 hex digits.
+pub fn public_key(text: &str) -> Result<String, String> {
+    match text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(text.to_owned()),
+        false => Err("a public signing key has 64 hex digits".to_owned()),
+    }
+}
+
 /// The site's signing keys, oldest first, as the control plane lists them. May be empty.
 #[derive(Debug, Default)]
 pub struct SigningKeys(Vec<SigningKey>);

@@ -8,6 +8,7 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use crate::fake::Fake;
 use crate::fixtures;
 use crate::golden::Script;
+use crate::import::DUMP;
 use crate::program::Program;
 
 #[test]
@@ -125,6 +126,37 @@ fn an_argument_that_names_an_unusable_file_is_wrong_usage() {
         let names_it = wrong.stderr.contains("nowhere") || wrong.stderr.contains(&file);
         assert!(wrong.stderr.contains("cannot ") && names_it, "{wrong:?}");
     }
+}
+
+#[test]
+fn cabling_faults_end_with_code_1() {
+    let program = Program::new();
+    program.file("plan.ibnet", DUMP);
+    program.file("slow.ibnet", DUMP.replace("4xNDR", "1xNDR"));
+    for (discovered, code) in [("plan.ibnet", 0), ("slow.ibnet", 1)] {
+        let check = program.run(&["fabric", "check", "--plan", "plan.ibnet", "--discovered", discovered]);
+        assert_eq!(check.code, code, "{check:?}");
+        assert_eq!(check.stdout.contains("wrong-width"), code == 1, "{check:?}");
+    }
+}
+
+#[test]
+fn a_malformed_key_is_wrong_usage_and_a_wrong_chain_is_not_trusted() {
+    let program = Program::new();
+    let file = program.file("chain.jsonl", "no chain\n");
+    let (chain, node) = (
+        ["certificates", "--verify", &file],
+        ["node", "certificates", "gpu-001", "--verify"],
+    );
+    for malformed in ["", "ab", &"zz".repeat(32), &"ab".repeat(33)] {
+        for command in [&chain[..], &node] {
+            let wrong = program.run(&[command, &["--key", malformed]].concat());
+            assert_eq!(wrong.code, 2, "{command:?}: {wrong:?}");
+            assert!(wrong.stderr.contains("--key"), "{wrong:?}");
+        }
+    }
+    let wrong = program.run(&[&chain[..], &["--key", &"ab".repeat(32)]].concat());
+    assert_eq!(wrong.code, 5, "{wrong:?}");
 }
 
 #[test]

@@ -117,7 +117,8 @@ fn a_dump_becomes_a_site_file() {
     script.check("site_import_fabric", &program);
 }
 
-const DUMP: &str = r#"switchguid=0xb0(b0)
+/// A fabric of two nodes and two leaves.
+pub const DUMP: &str = r#"switchguid=0xb0(b0)
 Switch	64 "S-00000000000000b0"		# "MF0;leaf-1:MQM9700/U1" enhanced port 0 lid 3 lmc 0
 [1]	"H-00000000000000c0"[1](c0) 		# "gpu-1 mlx5_0" lid 5 4xNDR
 [2]	"H-00000000000000d0"[1](d0) 		# "gpu-2 mlx5_0" lid 6 4xNDR
