@@ -660,8 +660,11 @@ fn account_after_new_login(account: &BmcAccount) -> BmcAccount {
 
 #[cfg(test)]
 mod tests {
+    use rackwright_api::v1::node_service_client::NodeServiceClient;
+
     use super::*;
     use crate::clusters::tests::{hall, names, put, spec};
+    use crate::grpc::tenancy::{as_member, join, mutation};
     use crate::grpc::test_calls::create_cluster;
 
     #[tokio::test]
@@ -680,10 +683,19 @@ mod tests {
             .await
             .unwrap();
         intent::delete(&record).unwrap();
-        let refused = Nodes((*core).clone()).check_no_cluster(&record).await.unwrap_err();
+        join(&core, "olga", "operator", "").await;
+        let request = v1::DeleteNodeRequest {
+            name: format!("nodes/{lost}"),
+            mutation: mutation("d1"),
+        };
+        let mut olga = NodeServiceClient::new(as_member(&core, "olga"));
+        let refused = olga.delete_node(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
         assert!(
-            refused.to_string().contains("it is a node of cluster alpha"),
-            "{refused}"
+            refused.message().contains("it is a node of cluster alpha"),
+            "{refused:?}"
         );
+        let kept = core.store.node(&Scope::Site, &lost).await.unwrap();
+        assert_eq!(kept.version, record.version);
     }
 }
