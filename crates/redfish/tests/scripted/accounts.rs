@@ -158,6 +158,42 @@ async fn accounts_are_disabled_and_taken_away() {
     assert!(client.account_of("old").await.unwrap().is_none());
 }
 
+/// The BMC answers POST and DELETE with this error and status 403.
+async fn bmc_that_refuses(slots: &[(u32, &str)], id: &'static str) -> Bmc {
+    bmc_with(slots, move |request, _| {
+        let is_account = request.path.starts_with(ACCOUNTS);
+        let is_refused = is_account && ["POST", "DELETE"].contains(&request.method.as_str());
+        is_refused.then(|| Answer::error(403, id, "no"))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_demand_for_a_new_password_leads_to_no_other_way_to_make_or_remove_an_account() {
+    let slots = [(2, "admin"), (3, "old"), (4, "")];
+    let bmc = bmc_that_refuses(&slots, "Base.1.8.PasswordChangeRequired").await;
+    let client = bmc.connect().await;
+    let old = client.account_of("old").await.unwrap().unwrap();
+    for failure in [
+        client.put_administrator("ours", &password()).await.unwrap_err(),
+        client.delete_account(&old).await.unwrap_err(),
+    ] {
+        assert!(
+            matches!(failure, RedfishError::PasswordChangeRequired { .. }),
+            "{failure}"
+        );
+    }
+    let is_write = |request: &Request| request.method == "PATCH";
+    assert!(!bmc.server.requests().iter().any(is_write), "no slot is written");
+
+    let bmc = bmc_that_refuses(&slots, "Base.1.8.InsufficientPrivilege").await;
+    let client = bmc.connect().await;
+    client.put_administrator("ours", &password()).await.unwrap();
+    client.delete_account(&old).await.unwrap();
+    assert!(client.account_of("ours").await.unwrap().is_some());
+    assert!(client.account_of("old").await.unwrap().is_none());
+}
+
 #[tokio::test]
 async fn a_bmc_without_accounts_says_so() {
     let bmc = Bmc::plain().await;

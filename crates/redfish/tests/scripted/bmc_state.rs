@@ -269,6 +269,24 @@ async fn a_demand_for_a_new_password_is_not_a_bmc_without_directories() {
 }
 
 #[tokio::test]
+async fn a_demand_for_a_new_password_leads_to_no_other_way_to_remove_an_account() {
+    let bmc = bmc_with(|request, _| {
+        (request.method == "DELETE" && request.path == format!("{ACCOUNTS}/2"))
+            .then(|| Answer::error(403, "Base.1.8.PasswordChangeRequired", "no"))
+    })
+    .await;
+    let client = bmc.connect().await;
+    let accounts = items(&state(&client).await, StatePart::Accounts);
+    let evil = accounts.iter().find(|item| item.name == "evil").unwrap();
+    let failure = client.remove_foreign(evil).await.unwrap_err();
+    assert!(
+        matches!(failure, RedfishError::PasswordChangeRequired { .. }),
+        "{failure}"
+    );
+    assert!(bmc.bodies("PATCH", &format!("{ACCOUNTS}/2")).is_empty());
+}
+
+#[tokio::test]
 async fn where_the_bmc_expands_a_list_costs_one_request_and_one_that_fails_at_it_is_read_plainly() {
     for works in [true, false] {
         let bmc = bmc_with(move |request, state| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rackwright_redfish::{BmcClient, Shown, StateScope, UefiState};
+use rackwright_redfish::{BmcClient, RedfishError, Shown, StateScope, UefiState};
 use serde_json::{Value, json};
 
 use crate::bmc::{Bmc, SYSTEM, State, merge, standard_tree};
@@ -192,4 +192,37 @@ async fn a_key_goes_by_itself_or_with_its_database_and_another_one_at_its_place_
             .unwrap();
         assert_eq!(bmc.server.count("DELETE", &evil.path), before);
     }
+}
+
+#[tokio::test]
+async fn a_demand_for_a_new_password_leads_to_no_other_way_to_write_the_order_or_remove_a_key() {
+    let settings = format!("{SYSTEM}/Settings");
+    let place = settings.clone();
+    let bmc = bmc_with(move |request, state| {
+        let system = state.tree.get_mut(SYSTEM).unwrap();
+        system["@Redfish.Settings"] = json!({"SettingsObject": link(&place)});
+        state
+            .tree
+            .insert(place.clone(), json!({"@odata.id": place, "Id": "SD"}));
+        let is_refused = request.is("PATCH", SYSTEM) || request.method == "DELETE";
+        is_refused.then(|| Answer::error(403, "Base.1.8.PasswordChangeRequired", "no"))
+    })
+    .await;
+    let client = bmc.connect().await;
+    let keys = known(&uefi(&client).await.keys);
+    let evil = keys.entries.iter().find(|key| key.identity == "abcd").unwrap();
+    for failure in [
+        client.put_boot_order(&["Boot0000".into()]).await.unwrap_err(),
+        client
+            .remove_secure_boot_key(evil, &format!("{DATABASES}/db"))
+            .await
+            .unwrap_err(),
+    ] {
+        assert!(
+            matches!(failure, RedfishError::PasswordChangeRequired { .. }),
+            "{failure}"
+        );
+    }
+    assert!(bmc.bodies("PATCH", &settings).is_empty());
+    assert_eq!(bmc.server.count("POST", RESET), 0);
 }
