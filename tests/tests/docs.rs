@@ -169,6 +169,27 @@ fn the_first_pages_are_short() {
 }
 
 #[test]
+fn every_crate_has_a_place_in_the_code_map() {
+    let page = fs::read_to_string(root().join("docs/code-map.md")).expect("the code map");
+    let named: BTreeSet<&str> = named_paths(&page)
+        .into_iter()
+        .filter_map(|path| path.strip_prefix("crates/")?.split('/').next())
+        .collect();
+    let folders = fs::read_dir(root().join("crates")).expect("the crates");
+    let missing: Vec<String> = folders
+        .map(|entry| {
+            entry
+                .expect("a folder entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .filter(|name| !named.contains(name.as_str()))
+        .collect();
+    assert!(missing.is_empty(), "docs/code-map.md names no place in {missing:?}");
+}
+
+#[test]
 fn every_page_is_reached_from_the_readme() {
     let mut reached = BTreeSet::new();
     let mut open = vec![root().join("README.md")];
