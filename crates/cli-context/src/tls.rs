@@ -49,23 +49,8 @@ impl Server {
         if authority.contains(['/', '?', '#', '@']) || authority.contains(char::is_whitespace) {
             return Err(wrong("give only a host and a port, no path and no user"));
         }
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !host.contains(':') || host.ends_with(']') => (
-                host,
-                port.parse()
-                    .map_err(|_| wrong("the port must be a number up to 65535"))?,
-            ),
-            _ => (authority, DEFAULT_PORT),
-        };
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        if host.is_empty() {
-            return Err(wrong("the host is missing"));
-        }
-        ServerName::try_from(host.to_owned()).map_err(|_| wrong("the host is neither a name nor an IP address"))?;
-        Ok(Self {
-            host: host.to_owned(),
-            port,
-        })
+        let (host, port) = host_and_port(authority, DEFAULT_PORT).map_err(wrong)?;
+        Ok(Self { host, port })
     }
 
     /// `https://HOST:PORT`
@@ -76,6 +61,28 @@ impl Server {
             format!("https://{}:{}", self.host, self.port)
         }
     }
+}
+
+/// Reads `HOST[:PORT]`, with `port` as the default. An IPv6 address may have brackets, and needs them before a port. The
+/// returned host has no brackets.
+///
+/// # Errors
+/// Why the text is wrong, as a clause.
+pub fn host_and_port(authority: &str, port: u16) -> Result<(String, u16), &'static str> {
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+            let port: u16 = port.parse().map_err(|_| "the port must be a number up to 65535")?;
+            (host, port)
+        }
+        _ => (authority, port),
+    };
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = inner.unwrap_or(host);
+    if host.is_empty() {
+        return Err("the host is missing");
+    }
+    ServerName::try_from(host.to_owned()).map_err(|_| "the host is neither a name nor an IP address")?;
+    Ok((host.to_owned(), port))
 }
 
 /// Reads `sha256:` and 64 hex digits (the prefix may be left out).
@@ -316,6 +323,8 @@ mod tests {
             "https://a:70000",
             "https://a/b",
             "https://u@a",
+            "https://[::1",
+            "https://::1]:99",
             "a b",
         ] {
             assert!(url(wrong).is_err(), "{wrong}");

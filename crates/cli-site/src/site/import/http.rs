@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use rackwright_cli_context::error::CliError;
-use rackwright_cli_context::tls::CONNECT_TIMEOUT;
+use rackwright_cli_context::tls::{CONNECT_TIMEOUT, host_and_port};
 use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
 use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::CertificateDer;
 
 /// Largest answer, in bytes. A page of 500 devices has about 3 MB.
 const MAX_BODY_BYTES: usize = 64 << 20;
@@ -44,16 +44,8 @@ impl Origin {
         if !text.chars().all(plain) {
             return Err(wrong("give only a host, a port and a path"));
         }
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !host.contains(':') || host.ends_with(']') => (
-                host,
-                port.parse()
-                    .map_err(|_| wrong("the port must be a number up to 65535"))?,
-            ),
-            _ => (authority, usual),
-        };
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-        ServerName::try_from(host.clone()).map_err(|_| wrong("the host is neither a name nor an IP address"))?;
+        let (host, port) = host_and_port(authority, usual).map_err(wrong)?;
+        let host = host.to_ascii_lowercase();
         let here = host == "localhost"
             || host
                 .parse::<std::net::IpAddr>()
@@ -264,6 +256,7 @@ mod tests {
             "https://a?b",
             "https://",
             "https://a:x",
+            "https://[::1",
             "https://a b",
         ] {
             assert_eq!(url(wrong), None, "{wrong}");
