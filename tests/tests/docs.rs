@@ -75,8 +75,8 @@ fn nothing_unfinished_and_no_machine_of_ours_is_in_the_sources() {
     assert_eq!(marks(concat!("a\n// TO", "DO: b"), UNFINISHED).len(), 1);
 }
 
-/// Link targets `[text](target)` of a page that are in this repository.
-fn local_links(page: &str) -> Vec<&str> {
+/// Link targets `[text](target)` of a page that are in this repository, with anchors.
+fn targets(page: &str) -> Vec<&str> {
     let outside_code = page.split("```").step_by(2);
     let targets = outside_code
         .flat_map(|part| part.split("](").skip(1))
@@ -84,9 +84,26 @@ fn local_links(page: &str) -> Vec<&str> {
         .map(|(target, _)| target);
     targets
         .filter(|t| !t.contains("://") && !t.starts_with("mailto:"))
-        .map(|t| t.split('#').next().unwrap_or(t))
-        .filter(|t| !t.is_empty())
         .collect()
+}
+
+/// The files of a page's link targets.
+fn local_links(page: &str) -> Vec<&str> {
+    let files = targets(page).into_iter().map(|t| t.split('#').next().unwrap_or(t));
+    files.filter(|file| !file.is_empty()).collect()
+}
+
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let outside_code = page.split("```").step_by(2);
+    let headings = outside_code.flat_map(str::lines).filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| -> String {
+        let kept = heading.trim_start_matches('#').trim().chars();
+        kept.filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+            .map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() })
+            .collect()
+    };
+    headings.map(anchor).collect()
 }
 
 #[test]
@@ -108,6 +125,34 @@ fn links_between_pages_lead_somewhere() {
     assert_eq!(
         local_links("[a](b.md#c) [d](https://e) ```[f](g)``` [h](i)"),
         ["b.md", "i"]
+    );
+}
+
+#[test]
+fn anchors_of_links_are_headings() {
+    let mut dead = Vec::new();
+    for (path, text) in sources()
+        .iter()
+        .filter(|(path, _)| path.extension().is_some_and(|e| e == "md"))
+    {
+        let folder = path.parent().expect("a file has a folder");
+        for target in targets(text) {
+            let Some((file, anchor)) = target.split_once('#') else {
+                continue;
+            };
+            let page = match file {
+                "" => text.clone(),
+                file => fs::read_to_string(folder.join(file)).unwrap_or_default(),
+            };
+            if !anchors(&page).contains(anchor) {
+                dead.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert!(dead.is_empty(), "\n{}", dead.join("\n"));
+    assert_eq!(
+        anchors("# `a` b: C-d\n```\n# e\n```\n"),
+        BTreeSet::from(["a-b-c-d".to_owned()])
     );
 }
 
