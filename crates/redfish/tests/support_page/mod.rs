@@ -29,23 +29,27 @@ const TABLES: [(&str, Capability); 4] = [
     ("Media, firmware, accounts", Capability::MediaCd),
     ("Services", Capability::Sessions),
 ];
-const INTRODUCTION: &str = "# Which BMC offers what
+const INTRODUCTION: &str = "# Capabilities of BMCs
 
-Written by tests (`UPDATE_DOCS=1`), each of which fails when its rows are not so: `crates/redfish/tests/mockups.rs` (recorded machines,
-with `RACKWRIGHT_MOCKUPS`), `crates/redfish/tests/sushy.rs`, `crates/sim/tests/mockup.rs`, `crates/lab/tests/support.rs`, `crates/ipmi/tests`.
-A row whose machine a run does not have is left alone.
+Tests check and write this page (`UPDATE_DOCS=1`): `crates/redfish/tests/mockups.rs` (recorded machines, with `RACKWRIGHT_MOCKUPS`),
+`crates/redfish/tests/sushy.rs`, `crates/sim/tests/mockup.rs`, `crates/lab/tests/support.rs`, `crates/ipmi/tests`. A run leaves the rows of
+other machines unchanged.
 
-`pass`: there, in a form that Rackwright can use. `-`: not offered by this BMC. `fail`: linked, but it cannot be read. See
-[bmc.md](bmc.md) for `rackwright bmc probe`, which says the same, with reasons, of any BMC.
+`pass`: the BMC offers this in a form that Rackwright can use. `-`: the BMC does not offer this. `fail`: the BMC links a resource that cannot
+be read. `rackwright bmc probe` shows the same for any BMC, with reasons ([bmc.md](bmc.md)).
 
-Of the BMCs marked IPMI, each `pass` was done over IPMI, and read back where it can be; `-` is what IPMI has not, what Rackwright does not ask over it (sensors), or
-what this BMC does not keep (`ipmi_sim` forgets all of a boot override but the device). A node's Ethernet addresses stand in its BMC's address
-([ipmi.md](ipmi.md)).
+On the BMCs marked IPMI, each `pass` was done over IPMI, and read back where IPMI allows this. There `-` also stands for what Rackwright does
+not read over IPMI (sensors), and for what this BMC does not keep (`ipmi_sim` keeps only the device of a boot override). A node's Ethernet
+addresses come from its BMC's address ([ipmi.md](ipmi.md)).
 
-What was changed and read back, beside power and boot: BIOS settings and the version of the BIOS on `sushy-emulator` before libvirt's test driver
-(`crates/redfish/tests/emulator/libvirt.rs`). There a setting counts at once, and `SimpleUpdate` raises the minor version without fetching the file, so
-that neither a setting that waits for a start nor the way of a file is proven there: those are proven on simulated BMCs alone. libvirt's QEMU driver
-would show no more: settings and versions are words in the machine's description there, too.
+Of NVIDIA's GB200, GB300 and GH200 no recording is at hand. By the public sources that `crates/redfish/quirks` names, their BMCs list no
+Ethernet interfaces of the machine. Its addresses are then read from its boot options, or an operator gives them
+([netboot.md](netboot.md#the-mac-addresses-of-a-node)). This was tried only with scripted BMCs.
+
+On `sushy-emulator` with libvirt's test driver (`crates/redfish/tests/emulator/libvirt.rs`), BIOS settings and the version of the BIOS were
+changed and read back, beside power and boot. A setting applies there at once, and `SimpleUpdate` raises the minor version without fetching
+the file. So only simulated BMCs prove a setting that waits for a start, and the transfer of a file. libvirt's QEMU driver would show no more,
+because its settings and versions are also words in the machine's description.
 ";
 
 fn columns(table: usize) -> &'static [Capability] {
