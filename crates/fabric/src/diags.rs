@@ -9,6 +9,10 @@ use rackwright_infiniband::{Dump, Fabric, Guid, Tables};
 use crate::error::FabricError;
 use crate::tool::Tools;
 
+/// Unexpected tables that are read again. If there are more, and one of these counts, the others count too: reading all ports of
+/// an open fabric twice would delay its repair.
+const MAX_CONFIRMED: usize = 64;
+
 /// Reads a fabric through a port of this machine.
 #[derive(Debug, Clone)]
 pub struct Diags {
@@ -90,6 +94,39 @@ impl Diags {
         })
     }
 
+    /// Those of these unexpected tables that count: their ports are active, and are read again.
+    pub async fn confirm(&self, unexpected: &Tables) -> Tables {
+        let first = unexpected.read.keys().take(MAX_CONFIRMED).copied();
+        let active = self.active(first.collect()).await;
+        let mut confirmed = self.tables(&active).await;
+        confirmed.unread.clear();
+        let is_same = |(port, table): (&Guid, &Vec<u16>)| unexpected.read.get(port) == Some(table);
+        if confirmed.read.iter().any(is_same) {
+            let others = unexpected.read.iter().skip(MAX_CONFIRMED);
+            let others: BTreeMap<Guid, Vec<u16>> = others.map(|(port, table)| (*port, table.clone())).collect();
+            confirmed.read.extend(others);
+        }
+        confirmed
+    }
+
+    /// Those of these ports that are active, by `smpquery`. A port that does not answer is not.
+    async fn active(&self, ports: BTreeSet<Guid>) -> BTreeSet<Guid> {
+        let asked: Vec<_> = ports.into_iter().map(|port| self.state(port)).collect();
+        let mut answers = stream::iter(asked).buffer_unordered(self.tools.at_once());
+        let mut active = BTreeSet::new();
+        while let Some(port) = answers.next().await {
+            active.extend(port);
+        }
+        active
+    }
+
+    /// The port, if it is active.
+    async fn state(&self, port: Guid) -> Option<Guid> {
+        let text = self.tools.run("smpquery", &["-G", "portinfo", &port.to_string()]).await;
+        let text = text.ok()?;
+        is_active(&String::from_utf8_lossy(&text)).then_some(port)
+    }
+
     /// Ports with error counters that are not zero, by `ibqueryerrors`.
     ///
     /// # Errors
@@ -105,6 +142,12 @@ pub fn end_ports(fabric: &Fabric) -> BTreeSet<Guid> {
     let adapters = fabric.devices().filter(|(_, device)| device.is_adapter());
     let ports = adapters.flat_map(|(ix, _)| fabric.ports(ix).iter().filter(|port| port.up));
     ports.filter_map(|port| port.guid).collect()
+}
+
+/// Parses `LinkState:.......................Active`.
+fn is_active(text: &str) -> bool {
+    let states = text.lines().filter_map(|line| line.strip_prefix("LinkState:"));
+    states.map(|state| state.trim_start_matches('.').trim()).eq(["Active"])
 }
 
 /// Parses `   0: 0xffff 0x8001 0x0000 ...` in rows of eight, then `64 pkeys capacity for this port`. A gap between rows is
@@ -184,6 +227,21 @@ mod tests {
             text.split("16 pkeys").next().unwrap_or_default(),
         ] {
             assert_eq!(p_keys(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn a_port_is_active_only_if_its_state_says_so() {
+        let text = "Lid:.............................8\nLinkState:.......................Active\n\
+                    PhysLinkState:...................LinkUp\n";
+        assert!(is_active(text));
+        for other in [
+            "",
+            "Active",
+            &text.replace("Active", "Init"),
+            &text.replace("LinkState", "State"),
+        ] {
+            assert!(!is_active(other), "{other}");
         }
     }
 

@@ -13,7 +13,7 @@ mod ufm;
 
 pub use diags::{Diags, PortErrors, end_ports};
 pub use error::FabricError;
-pub use manager::{Applied, FabricManager, Proof, Reading};
+pub use manager::{Applied, FabricManager, Inspection, PartitionFile, Proof, Reading};
 pub use opensm::{OpenSm, OpenSmSettings, Process};
 pub use tool::{ToolError, ToolSettings, Tools};
 pub use ufm::{Ufm, UfmAccess, UfmError, UfmSettings};

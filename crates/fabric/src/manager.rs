@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 
 use async_trait::async_trait;
 use rackwright_infiniband::partition::HealthCheck;
@@ -29,11 +30,36 @@ pub struct Reading {
     pub proof: Proof,
 }
 
+/// The partition file of a manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionFile {
+    /// The file's path.
+    pub path: PathBuf,
+    /// The content. `None`: there is no such file.
+    pub content: Option<Vec<u8>>,
+    /// Only root and the user of this process may write the file. True if there is no file.
+    pub is_protected: bool,
+    /// The owner and the permissions, for people: `user 0, mode 0644`.
+    pub owner: String,
+}
+
+/// A check without a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspection {
+    /// The partition file. `None`: this manager has no file.
+    pub file: Option<PartitionFile>,
+    /// The tables of the requested ports, without the keys of partitions that this program does not manage. Without requested
+    /// ports nothing is read, and there are no managers either.
+    pub reading: Reading,
+}
+
 /// A successful change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// The fabric was changed; false: it was as wanted.
     pub changed: bool,
+    /// Tables that differed although the manager had the wanted partitions, of active ports; the change repaired them.
+    pub before: Option<Reading>,
     /// Members that are not in the fabric now: they get their keys when they join.
     pub absent: BTreeSet<Guid>,
     /// The tables read back after the change.
@@ -67,6 +93,19 @@ pub trait FabricManager: fmt::Debug + Send + Sync {
     /// # Errors
     /// The fabric cannot be read. Single unreadable ports are listed in the reading.
     async fn tables(&self) -> Result<Reading, FabricError>;
+
+    /// Reads the partition file and the P_Key tables of these ports, and changes nothing.
+    ///
+    /// # Errors
+    /// The file or the subnet manager cannot be read. Single unreadable ports are listed in the reading.
+    async fn inspect(&self, ports: &BTreeSet<Guid>) -> Result<Inspection, FabricError>;
+
+    /// Those of these unexpected tables that count. A port that has just come up has the table of its power-on until the
+    /// subnet manager sets the table and makes the port active.
+    ///
+    /// # Errors
+    /// The fabric cannot be read.
+    async fn confirm(&self, unexpected: &Tables) -> Result<Tables, FabricError>;
 
     /// The state of the fabric's own protections.
     ///

@@ -3,9 +3,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use rackwright_fabric::{Applied, FabricError, FabricManager, Proof, Reading};
+use rackwright_fabric::{Applied, FabricError, FabricManager, Inspection, Proof, Reading};
 use rackwright_infiniband::partition::HealthCheck;
-use rackwright_infiniband::{Dump, Partitions, Tables};
+use rackwright_infiniband::{Dump, Guid, Partitions, Tables};
 use rackwright_lifecycle::cluster::{Partition, State, Wait};
 use rackwright_lifecycle::seconds;
 
@@ -54,6 +54,7 @@ impl FabricManager for Manager {
         }
         Ok(Applied {
             changed: true,
+            before: None,
             absent: BTreeSet::new(),
             reading: Reading {
                 tables,
@@ -64,6 +65,14 @@ impl FabricManager for Manager {
     }
 
     async fn tables(&self) -> Result<Reading, FabricError> {
+        Err(NOTHING)
+    }
+
+    async fn inspect(&self, _: &BTreeSet<Guid>) -> Result<Inspection, FabricError> {
+        Err(NOTHING)
+    }
+
+    async fn confirm(&self, _: &Tables) -> Result<Tables, FabricError> {
         Err(NOTHING)
     }
 

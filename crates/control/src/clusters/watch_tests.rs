@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use rackwright_fabric::{Applied, FabricError, FabricManager, Reading};
+use rackwright_fabric::{Applied, FabricError, FabricManager, Inspection, Reading};
 use rackwright_infiniband::partition::HealthCheck;
 use rackwright_infiniband::{
-    Device, Dump, Fabric as Discovered, FabricBuilder, Guid, Partitions, PortRef, Rate, Speed, Width,
+    Device, Dump, Fabric as Discovered, FabricBuilder, Guid, Partitions, PortRef, Rate, Speed, Tables, Width,
 };
 use rackwright_lifecycle::cluster::{LINK_GRACE_S, State, Wait};
 use rackwright_lifecycle::{NodeId, Timestamp};
@@ -91,6 +91,14 @@ impl FabricManager for Played {
     }
 
     async fn tables(&self) -> Result<Reading, FabricError> {
+        Err(FabricError::Unsupported("not asked for here"))
+    }
+
+    async fn inspect(&self, _: &BTreeSet<Guid>) -> Result<Inspection, FabricError> {
+        Err(FabricError::Unsupported("not asked for here"))
+    }
+
+    async fn confirm(&self, _: &Tables) -> Result<Tables, FabricError> {
         Err(FabricError::Unsupported("not asked for here"))
     }
 

@@ -15,14 +15,14 @@ use async_trait::async_trait;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rackwright_infiniband::partition::{self, HealthCheck, ManagerOptions, compare, health};
-use rackwright_infiniband::{Dump, Guid, Partitions};
+use rackwright_infiniband::{Dump, Guid, Partitions, Tables};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::diags::{Diags, end_ports};
 use crate::error::{FabricError, RolledBack};
-use crate::manager::{Applied, FabricManager, Proof, Reading};
+use crate::manager::{Applied, FabricManager, Inspection, Proof, Reading};
 use log::{Follower, LogEvent};
 
 /// How to find the OpenSM process.
@@ -209,17 +209,22 @@ impl FabricManager for OpenSm {
             ));
         }
         let _alone = self.changing.lock().await;
-        let former = file::read(&self.settings.partitions)?;
-        if former.as_deref() == Some(text.as_str()) {
+        let file = file::inspect(&self.settings.partitions)?;
+        let former = file.content.as_deref().map(file::text);
+        let mut before = None;
+        if former.as_deref() == Some(text.as_str()) && file.is_protected {
             let (reading, ports) = self.read().await?;
-            if compare(wanted, &reading.managers, ports.iter().copied(), &reading.tables).is_empty() {
+            let differences = compare(wanted, &reading.managers, ports.iter().copied(), &reading.tables);
+            if differences.is_empty() {
                 let absent = absent(wanted, &ports);
                 return Ok(Applied {
                     changed: false,
+                    before,
                     absent,
                     reading,
                 });
             }
+            before = Some(self.differing(&differences, reading).await);
         }
         match self.apply_and_verify(&text, wanted).await {
             Ok(reading) => {
@@ -232,6 +237,7 @@ impl FabricManager for OpenSm {
                 );
                 Ok(Applied {
                     changed: true,
+                    before,
                     absent,
                     reading,
                 })
@@ -259,6 +265,28 @@ impl FabricManager for OpenSm {
         Ok(self.read().await?.0)
     }
 
+    async fn inspect(&self, ports: &BTreeSet<Guid>) -> Result<Inspection, FabricError> {
+        let _alone = self.changing.lock().await;
+        let mut reading = Reading {
+            tables: Tables::default(),
+            managers: BTreeSet::new(),
+            proof: Proof::Ports,
+        };
+        let file = file::inspect(&self.settings.partitions)?;
+        if !ports.is_empty() {
+            reading.managers.insert(self.diags.master().await?);
+            reading.tables = self.diags.tables(ports).await;
+        }
+        Ok(Inspection {
+            file: Some(file),
+            reading,
+        })
+    }
+
+    async fn confirm(&self, unexpected: &Tables) -> Result<Tables, FabricError> {
+        Ok(self.diags.confirm(unexpected).await)
+    }
+
     async fn health(&self) -> Result<Vec<HealthCheck>, FabricError> {
         let options = match &self.settings.options {
             Some(path) => file::read(path)?.map(|text| ManagerOptions::parse(&text)),
@@ -271,6 +299,20 @@ impl FabricManager for OpenSm {
 }
 
 impl OpenSm {
+    /// The tables of the differing ports, as far as they count.
+    async fn differing(&self, differences: &[partition::Difference], reading: Reading) -> Reading {
+        let mut tables = Tables::default();
+        for difference in differences {
+            if let Some(table) = reading.tables.read.get(&difference.port) {
+                tables.read.insert(difference.port, table.clone());
+            }
+        }
+        Reading {
+            tables: self.diags.confirm(&tables).await,
+            ..reading
+        }
+    }
+
     /// Ports that may be full members of the default partition: those of subnet managers, and those in the file.
     fn full_members(&self, managers: BTreeSet<Guid>) -> Result<BTreeSet<Guid>, FabricError> {
         let named = file::read(&self.settings.partitions)?.and_then(|text| partition::parse(&text).ok());

@@ -21,7 +21,7 @@ use url::Url;
 
 use crate::diags::{Diags, end_ports};
 use crate::error::{FabricError, RolledBack};
-use crate::manager::{Applied, FabricManager, Proof, Reading};
+use crate::manager::{Applied, FabricManager, Inspection, Proof, Reading};
 use client::Client;
 pub use client::UfmError;
 use edits::Edit;
@@ -95,6 +95,13 @@ impl Ufm {
 
     fn is_ours(&self, key: PKey) -> bool {
         (self.settings.first..=self.settings.last).contains(&key)
+    }
+
+    /// Removes the keys of others from the tables. The default partition is UFM's own too: this client does not set it.
+    fn keep_own(&self, tables: &mut Tables) {
+        for table in tables.read.values_mut() {
+            table.retain(|entry| PKey::of_entry(*entry).is_some_and(|(key, _)| self.is_ours(key)));
+        }
     }
 
     /// The partitions of the owned range, as UFM has them.
@@ -293,6 +300,7 @@ impl FabricManager for Ufm {
         info!(partitions = wanted.partitions.len(), changed, "UFM has the partitions");
         Ok(Applied {
             changed,
+            before: None,
             absent,
             reading,
         })
@@ -303,6 +311,30 @@ impl FabricManager for Ufm {
             Some(diags) => self.read(diags).await,
             None => self.recorded_tables().await,
         }
+    }
+
+    async fn inspect(&self, ports: &BTreeSet<Guid>) -> Result<Inspection, FabricError> {
+        let _alone = self.changing.lock().await;
+        let mut reading = match &self.diags {
+            Some(diags) => Reading {
+                tables: diags.tables(ports).await,
+                managers: BTreeSet::new(),
+                proof: Proof::Ports,
+            },
+            None => self.recorded_tables().await?,
+        };
+        reading.tables.read.retain(|port, _| ports.contains(port));
+        self.keep_own(&mut reading.tables);
+        Ok(Inspection { file: None, reading })
+    }
+
+    async fn confirm(&self, unexpected: &Tables) -> Result<Tables, FabricError> {
+        let Some(diags) = &self.diags else {
+            return Ok(unexpected.clone());
+        };
+        let mut confirmed = diags.confirm(unexpected).await;
+        self.keep_own(&mut confirmed);
+        Ok(confirmed)
     }
 
     /// UFM does not expose the keys of its subnet manager, so these are unknown.

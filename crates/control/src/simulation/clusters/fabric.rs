@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rackwright_fabric::{Applied, FabricError, FabricManager, Proof, Reading};
+use rackwright_fabric::{Applied, FabricError, FabricManager, Inspection, Proof, Reading};
 use rackwright_infiniband::partition::HealthCheck;
 use rackwright_infiniband::{Dump, Guid, Membership, PKey, Partitions, Tables};
 
@@ -117,6 +117,7 @@ impl FabricManager for Manager {
         let absent = by_port.keys().filter(|port| !ports.contains(port)).copied().collect();
         Ok(Applied {
             changed,
+            before: None,
             absent,
             reading: self.reading(),
         })
@@ -124,6 +125,16 @@ impl FabricManager for Manager {
 
     async fn tables(&self) -> Result<Reading, FabricError> {
         Ok(self.reading())
+    }
+
+    async fn inspect(&self, ports: &BTreeSet<Guid>) -> Result<Inspection, FabricError> {
+        let mut reading = self.reading();
+        reading.tables.read.retain(|port, _| ports.contains(port));
+        Ok(Inspection { file: None, reading })
+    }
+
+    async fn confirm(&self, unexpected: &Tables) -> Result<Tables, FabricError> {
+        Ok(unexpected.clone())
     }
 
     async fn health(&self) -> Result<Vec<HealthCheck>, FabricError> {
