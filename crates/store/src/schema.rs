@@ -42,6 +42,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0034_cluster_waits.sql"),
     include_str!("../migrations/0035_fabric.sql"),
     FABRIC_ROWS,
+    include_str!("../migrations/0037_fabric_breaches.sql"),
 ];
 
 /// The first version that seals every cloud-config.

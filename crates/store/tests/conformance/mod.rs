@@ -8,6 +8,7 @@ mod authorities;
 mod bmc_log;
 mod bmc_state;
 mod boot;
+mod breaches;
 mod changes;
 mod cluster_nodes;
 mod clusters;
