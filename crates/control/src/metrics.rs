@@ -167,6 +167,7 @@ pub struct Metrics {
     image_requests: Family<StatusLabel, Counter>,
     image_bytes: Counter,
     calls_refused: Counter,
+    breaches: Counter,
     /// Audit exports that are failing now.
     pub audit_exports_failing: Gauge,
     vendors: LabelValues,
@@ -207,6 +208,7 @@ impl Metrics {
             image_requests: Family::default(),
             image_bytes: Counter::default(),
             calls_refused: Counter::default(),
+            breaches: Counter::default(),
             audit_exports_failing: Gauge::default(),
             vendors: LabelValues::default(),
             codes: LabelValues::default(),
@@ -269,6 +271,11 @@ impl Metrics {
             "calls_refused",
             "Calls of the API that were refused before they were read",
             self.calls_refused.clone(),
+        );
+        r.register(
+            "fabric_breaches_begun",
+            "Breaches of the isolation of clusters that this process found",
+            self.breaches.clone(),
         );
         r.register(
             "audit_exports_failing",
@@ -410,6 +417,11 @@ impl Metrics {
     #[must_use]
     pub fn calls_refused(&self) -> Counter {
         self.calls_refused.clone()
+    }
+
+    /// Counts new breaches of the isolation of clusters.
+    pub fn fabric_breaches_begun(&self, count: u64) {
+        self.breaches.inc_by(count);
     }
 
     /// Counts an answer of the image store.

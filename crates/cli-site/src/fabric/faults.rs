@@ -1,7 +1,7 @@
 //! `rackwright fabric faults`
 
 use rackwright_api::v1::site_service_client::SiteServiceClient;
-use rackwright_api::v1::{FabricFault, ListFabricFaultsRequest, ListFabricFaultsResponse};
+use rackwright_api::v1::{FabricBreach, FabricFault, ListFabricFaultsRequest, ListFabricFaultsResponse};
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::table::Cell;
@@ -21,19 +21,69 @@ pub(super) async fn run(cx: &Cx) -> Result<(), CliError> {
 }
 
 fn render(answer: &ListFabricFaultsResponse, paint: Paint, width: Option<usize>, now: f64) -> String {
-    let mut text = String::new();
+    let mut text = breaches(answer, paint, width);
     if !answer.faults.is_empty() {
         let mut table = Table::new(&["FAULT", "SINCE", "CABLES", "ENDS", "CLUSTERS", "WHAT"]);
         for fault in &answer.faults {
             table.row(row(fault, now));
         }
-        text = table.render(paint, width);
+        text.push_str(&table.render(paint, width));
     }
     if answer.more > 0 {
         text.push_str(&format!("and {}\n", plural(answer.more as usize, "more fault")));
     }
     text.push_str(&last_line(answer, paint, now));
     text
+}
+
+/// The breaches of isolation, with an empty line after them.
+fn breaches(answer: &ListFabricFaultsResponse, paint: Paint, width: Option<usize>) -> String {
+    let mut text = String::new();
+    if !answer.breaches.is_empty() {
+        let mut table = Table::new(&[
+            "BREACH",
+            "LAST GOOD",
+            "SEEN FIRST",
+            "UNTIL",
+            "PORTS",
+            "CLUSTERS",
+            "WHAT",
+        ]);
+        for breach in &answer.breaches {
+            table.row(breach_row(breach));
+        }
+        text = table.render(paint, width);
+    }
+    if !answer.isolation_problem.is_empty() {
+        let words = format!("the isolation is not checked: {}", clean(&answer.isolation_problem));
+        text.push_str(&format!("{}\n", paint.tone(Tone::Bad, &words)));
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+fn breach_row(breach: &FabricBreach) -> [Cell; 7] {
+    let stamp = |time: Option<String>| time.unwrap_or_else(|| "unknown".to_owned());
+    let until = match &breach.end_time {
+        Some(end) => Cell::from(units::stamp(end)),
+        None => Cell::toned("open", Tone::Bad),
+    };
+    let clusters: Vec<String> = breach
+        .clusters
+        .iter()
+        .map(|name| names::short("clusters", name).to_owned())
+        .collect();
+    [
+        Cell::toned(&breach.kind, Tone::Bad),
+        stamp(breach.good_time.as_ref().map(units::stamp)).into(),
+        stamp(breach.since.as_ref().map(units::stamp)).into(),
+        until,
+        breach.ports.to_string().into(),
+        some(&clusters).into(),
+        (&breach.text).into(),
+    ]
 }
 
 fn row(fault: &FabricFault, now: f64) -> [Cell; 6] {
@@ -135,6 +185,55 @@ mod tests {
             render(&answer, Paint::PLAIN, None, 1060.0),
             "no fault; compared with the site 10s ago\nno comparison since then: ibnetdiscover is not there\n"
         );
+        answer.problem.clear();
+        answer.breaches = vec![
+            FabricBreach {
+                kind: "open-default".into(),
+                text: "16 of 24 ports read are open".into(),
+                ports: 16,
+                clusters: vec!["clusters/alpha".into(), "clusters/beta".into()],
+                since: time(1000),
+                ..FabricBreach::default()
+            },
+            FabricBreach {
+                kind: "partition-file".into(),
+                text: "p.conf is missing".into(),
+                good_time: time(940),
+                since: time(1000),
+                end_time: time(1007),
+                ..FabricBreach::default()
+            },
+        ];
+        answer.isolation_problem = "no subnet manager".into();
+        let shown = render(&answer, Paint::PLAIN, None, 1060.0);
+        let lines: Vec<Vec<&str>> = shown
+            .lines()
+            .map(|line| {
+                line.split("  ")
+                    .map(str::trim)
+                    .filter(|cell| !cell.is_empty())
+                    .collect()
+            })
+            .collect();
+        let first = "1970-01-01T00:16:40Z";
+        let cells = [
+            "open-default",
+            "unknown",
+            first,
+            "open",
+            "16",
+            "alpha, beta",
+            "16 of 24 ports read are open",
+        ];
+        assert_eq!(lines[1], cells);
+        let until = "1970-01-01T00:16:47Z";
+        let good = "1970-01-01T00:15:40Z";
+        assert_eq!(
+            lines[2],
+            ["partition-file", good, first, until, "0", "-", "p.conf is missing"]
+        );
+        assert_eq!(lines[3], ["the isolation is not checked: no subnet manager"]);
+        assert_eq!(lines[5], ["no fault; compared with the site 10s ago"], "{shown}");
         let never = ListFabricFaultsResponse::default();
         assert!(render(&never, Paint::PLAIN, None, 0.0).starts_with("the fabric was not compared"));
     }

@@ -45,7 +45,8 @@ pub struct Settings {
     /// Time without a change after which every port is read again, in seconds.
     #[serde(default = "proof_s")]
     pub proof_s: u32,
-    /// Time between two discoveries of the fabric with a comparison, in seconds; 0: never.
+    /// Time between two checks of the isolation, and between two discoveries of the fabric with a comparison, in seconds; 0:
+    /// never.
     #[serde(default = "check_s")]
     pub check_s: u32,
 }
@@ -107,7 +108,7 @@ fn proof_s() -> u32 {
 }
 
 fn check_s() -> u32 {
-    600
+    60
 }
 
 impl Settings {

@@ -10,6 +10,8 @@
 //! | `cluster_partitions` | the partition of one cluster as its steps and requests see it |
 //! | `site_ports` | other ports of the site for a cluster's nodes, brought to its partition |
 //! | `reconcile` | brings the partitions to the fabric manager |
+//! | `breach` | breaches of isolation: what shows one, its start and its end |
+//! | `breach_check` | looks for breaches between two changes |
 //! | `watch` | compares the fabric with the site, at the pace of the configuration |
 //! | `faults` | known faults of the fabric, their start, and the affected clusters |
 //! | `pack` | the files that a customer's team gets with their nodes |
@@ -17,6 +19,10 @@
 //! | `network` | tests of the network between a cluster's nodes, before the hand-over |
 //! | `manager` | the fabric manager that the configuration names |
 
+pub mod breach;
+mod breach_check;
+#[cfg(test)]
+mod breach_tests;
 pub mod capacity;
 #[cfg(test)]
 mod change_tests;

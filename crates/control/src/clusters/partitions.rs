@@ -10,6 +10,7 @@ use rackwright_lifecycle::{ClusterId, Timestamp};
 use rackwright_site::model::Site;
 use rackwright_store::{FabricKeyRow, FabricRow, Store, StoreError, TakenKeyRow, WriteTx};
 
+use super::breach::PortKeys;
 use crate::hall::{HallError, work};
 use crate::text::{chain, counted};
 
@@ -260,6 +261,33 @@ impl Fabric {
                 .map(|members| (members.key, of(members)))
                 .collect(),
         }
+    }
+
+    /// The keys that ports may have and must have now. A port of a former, larger partition may keep the key until the change is
+    /// in place.
+    pub fn port_keys(&self) -> PortKeys {
+        let is_in_place = self.state.wanted <= self.state.applied && self.state.fault.is_empty();
+        let mut keys = PortKeys {
+            is_in_place,
+            ..PortKeys::default()
+        };
+        for (uid, members) in &self.members {
+            let own = members.ports.iter().map(|port| (*port, (members.key, uid.clone())));
+            keys.must_have.extend(own);
+            keys.may_have.insert(members.key, (uid.clone(), members.ports.clone()));
+        }
+        for (key, state) in self.pool.taken() {
+            let (owner, ports, is_returned) = match state {
+                KeyState::Held { owner, ports } => (owner, ports, false),
+                KeyState::Draining { owner, ports, .. } => (owner, ports, true),
+            };
+            let known = keys.may_have.entry(*key);
+            let (_, may_have) = known.or_insert_with(|| (owner.clone(), BTreeSet::new()));
+            if is_returned || !is_in_place {
+                may_have.extend(ports);
+            }
+        }
+        keys
     }
 
     /// Notes that version `applied` was brought to the fabric and read back.

@@ -1,5 +1,6 @@
-//! Brings partitions to the fabric: one replica at a time, after every change and at intervals.
+//! Brings partitions to the fabric: one replica at a time, after every change, at intervals, and after a breach of isolation.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,8 @@ use rackwright_fabric::{Applied, FabricManager, Proof};
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_store::{EventRow, StoreError};
 
+use super::breach::{Finding, judge_ports};
+use super::breach_check;
 use super::manager::Settings;
 use super::partitions::{Fabric, loaded};
 use super::watch;
@@ -30,6 +33,7 @@ pub(crate) struct Rounds {
     settings: Settings,
     manager: Arc<dyn FabricManager>,
     last: Schedule,
+    checked: breach_check::Schedule,
     looked: watch::Schedule,
 }
 
@@ -66,16 +70,19 @@ impl Rounds {
             settings,
             manager,
             last: Schedule::default(),
+            checked: breach_check::Schedule::default(),
             looked: watch::Schedule::default(),
         }
     }
 
-    /// Brings wanted partitions to the fabric and compares the fabric with the site, where that is due. Logs failures.
+    /// Looks for breaches of isolation, brings wanted partitions to the fabric, and compares the fabric with the site, where that
+    /// is due. Logs failures.
     pub(crate) async fn run(&mut self, core: &Arc<Core>) {
         let Self {
             settings,
             manager,
             last,
+            checked,
             looked,
         } = self;
         match core.store.is_restored().await {
@@ -86,6 +93,9 @@ impl Rounds {
                 tracing::warn!(%error, "the database does not answer; partitions are not changed until it answers");
                 return;
             }
+        }
+        if let Err(error) = breach_check::run_round(core, settings, manager, checked).await {
+            tracing::warn!(%error, "the isolation of clusters could not be checked");
         }
         if let Err(error) = run_round(core, settings, manager, last).await {
             tracing::warn!(%error, "the state of the fabric could not be read or stored");
@@ -110,7 +120,7 @@ async fn run_round(
     let proof_us = seconds(settings.proof_s.into());
     let is_old = state.proven_at.is_none_or(|at| now.since(at) >= proof_us);
     let is_proven = state.wanted <= state.applied && state.fault.is_empty() && !is_old;
-    if is_proven && !core.store.has_draining_keys().await? {
+    if is_proven && !core.store.has_draining_keys().await? && core.store.count_open_breaches().await? == 0 {
         return Ok(());
     }
     if now < last.next {
@@ -140,6 +150,7 @@ async fn apply_partitions(
         (fabric, wanted)
     })
     .await?;
+    let written = breach_check::before_change(core, manager, &fabric, &wanted).await?;
     let begun = clock::now();
     let applying = manager.clone();
     // A task of its own, which finishes even if this one is dropped.
@@ -150,7 +161,7 @@ async fn apply_partitions(
     };
     match applied {
         Ok(applied) => {
-            let is_draining = record_proof(core, fabric, applied, begun).await?;
+            let is_draining = record_proof(core, fabric, applied, (begun, written)).await?;
             *last = Schedule::default();
             if is_draining {
                 last.next = clock::now().plus(seconds(AGAIN_S));
@@ -174,8 +185,21 @@ async fn apply_partitions(
 ///
 /// The rows to write are computed before the change. The change writes them if no partition has changed since the keys were
 /// read; else the keys are read again.
-async fn record_proof(core: &Core, mut fabric: Fabric, applied: Applied, begun: Timestamp) -> Result<bool, HallError> {
+async fn record_proof(
+    core: &Core,
+    mut fabric: Fabric,
+    applied: Applied,
+    (begun, written): (Timestamp, Option<String>),
+) -> Result<bool, HallError> {
     let version = fabric.state.wanted;
+    let repaired: Vec<Finding> = match &applied.before {
+        Some(before) => judge_ports(&fabric.port_keys(), before),
+        None => Vec::new(),
+    };
+    let ids = match repaired.is_empty() && core.store.count_open_breaches().await? == 0 {
+        true => BTreeMap::new(),
+        false => breach_check::ids(&core.store).await?,
+    };
     let applied = Arc::new(applied);
     for _ in 0..TRIES {
         let now = clock::now();
@@ -199,6 +223,7 @@ async fn record_proof(core: &Core, mut fabric: Fabric, applied: Applied, begun: 
             fabric = newer;
             continue;
         };
+        let news = breach_check::record_proof(&mut tx, written.as_ref(), &repaired, &ids).await?;
         changes.store(&mut tx).await?;
         if applied.changed || !state.fault.is_empty() {
             let ports = counted(applied.reading.tables.read.len(), "port");
@@ -206,7 +231,9 @@ async fn record_proof(core: &Core, mut fabric: Fabric, applied: Applied, begun: 
             let message = format!("partitions of version {version} are in place: {ports} read in {ms} ms");
             tx.add_event(&event(EventKind::FabricProven, &message, now)).await?;
         }
+        let report = breach_check::store_news(core, &mut tx, &news).await?;
         core.commit(tx).await?;
+        report.committed(core);
         return Ok(is_draining);
     }
     let (kind, id) = ("fabric", String::new());

@@ -1,4 +1,4 @@
-//! Faults of the fabric as messages.
+//! Faults of the fabric, and breaches of the isolation of clusters, as messages.
 
 use rackwright_api::v1;
 use rackwright_lifecycle::ClusterId;
@@ -6,9 +6,13 @@ use rackwright_store::Store;
 
 use super::convert;
 use crate::api_error::ApiError;
+use crate::clusters::breach::Breach;
 use crate::clusters::faults::{Open, open_fault};
 
-/// The open faults of the fabric; none if no comparison was made.
+/// Breaches in an answer.
+const MAX_BREACHES: i64 = 50;
+
+/// The open faults of the fabric, none if no comparison was made, and the newest breaches.
 ///
 /// # Errors
 /// The database failed, or a stored fault does not parse.
@@ -19,12 +23,40 @@ pub async fn faults(store: &Store) -> Result<v1::ListFabricFaultsResponse, ApiEr
         let open = open_fault(&id, &body).map_err(|e| ApiError::Internal(e.to_string()))?;
         faults.push(fault(&id, &open));
     }
+    let mut breaches = Vec::new();
+    for row in store.fabric_breaches(MAX_BREACHES).await? {
+        let stored = Breach::of_row(row).map_err(|e| ApiError::Internal(e.to_string()))?;
+        breaches.push(breach(&stored));
+    }
+    let check = store.fabric_check().await?.unwrap_or_default();
     Ok(v1::ListFabricFaultsResponse {
         faults,
+        breaches,
+        isolation_check_time: check.checked_at.and_then(convert::time),
+        isolation_problem: check.problem,
         more: u32::try_from(last.more_faults).unwrap_or(u32::MAX),
         check_time: last.checked_at.and_then(convert::time),
         problem: last.problem,
     })
+}
+
+fn breach(breach: &Breach) -> v1::FabricBreach {
+    let (row, concerned) = (&breach.row, &breach.concerned);
+    let named = concerned.clusters.values();
+    let mut clusters: Vec<String> = named.map(|cluster| format!("clusters/{}", cluster.id)).collect();
+    clusters.sort();
+    v1::FabricBreach {
+        id: row.id.clone(),
+        kind: row.kind.clone(),
+        text: concerned.text.clone(),
+        ports: concerned.ports,
+        first_ports: concerned.named.iter().map(ToString::to_string).collect(),
+        clusters,
+        good_time: row.good_at.and_then(convert::time),
+        since: convert::time(row.since),
+        seen_time: convert::time(row.seen),
+        end_time: row.ended_at.and_then(convert::time),
+    }
 }
 
 fn fault(id: &str, open: &Open) -> v1::FabricFault {

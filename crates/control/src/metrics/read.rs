@@ -61,6 +61,7 @@ pub(super) struct Gauges {
     oldest: Family<StateLabel, Gauge<f64, AtomicU64>>,
     permits: Family<KindLabel, Gauge>,
     in_line: Family<KindLabel, Gauge>,
+    breaches: Gauge,
     due: Gauge,
     overdue: Gauge<f64, AtomicU64>,
     events: Gauge,
@@ -156,6 +157,11 @@ impl Gauges {
             self.in_line.clone(),
         );
         r.register(
+            "fabric_breaches_open",
+            "Breaches of the isolation of clusters that are not proven to be over",
+            self.breaches.clone(),
+        );
+        r.register(
             "nodes_due",
             "Nodes that are due and not leased by a replica",
             self.due.clone(),
@@ -176,6 +182,7 @@ impl Gauges {
         let due = core.store.next_due(&core.replica).await?;
         self.overdue.set(due.map_or(0.0, |due| seconds(now.since(due))));
         self.events.set(core.store.event_range().await?.1);
+        self.breaches.set(core.store.count_open_breaches().await?);
         let permits = core.store.count_permits(now).await?;
         for kind in Kind::ALL.iter().map(|kind| kind.as_str()) {
             let of_kind = permits.iter().find(|(name, ..)| name == kind);

@@ -48,7 +48,7 @@ const SITE_NODES: usize = 8;
 const CUSTOMERS: [&str; 2] = ["bolt", "cord"];
 /// A fabric manager and network tests. The simulation replaces both.
 const SETTINGS: &str = "fabric: {opensm: {partitions: /nowhere/p, log: /nowhere/l, pid_file: /nowhere/pid}, \
-                        first_key: \"0x0001\", last_key: \"0x0004\"}\nnetwork_test: {program: /bin/sh}\n";
+                        first_key: \"0x0001\", last_key: \"0x0004\", check_s: 600}\nnetwork_test: {program: /bin/sh}\n";
 /// Nothing is due within this time at rest, in minutes: less than the hour of a rest divided by the nodes that there are at
 /// most.
 const REST_MIN: i64 = 4;

@@ -1,0 +1,454 @@
+//! Breaches of the isolation of clusters: what a reading shows, when a breach begins, goes on and ends, and its events.
+//!
+//! | kind | seen |
+//! |---|---|
+//! | `partition-file` | the file of the fabric manager is missing, has another content, or other users may change it |
+//! | `open-default` | a port is a full member of the default partition and can reach every port |
+//! | `foreign-key` | a port has a partition key that it must not have |
+//! | `cut-off` | a port lacks the key of its cluster |
+//!
+//! At most one breach of a kind is open. A breach ends when every port was read with the right keys: the reading of some ports
+//! says nothing about the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rackwright_fabric::{PartitionFile, Reading};
+use rackwright_infiniband::{Guid, Membership, PKey};
+use rackwright_lifecycle::{EventKind, Timestamp};
+use rackwright_store::{BreachRow, EventRow};
+use serde::{Deserialize, Serialize};
+
+use super::partitions::unreadable;
+use crate::audit::export::time;
+use crate::hall::HallError;
+use crate::text::counted;
+
+/// Most ports, and most clusters, that a sentence names.
+const MAX_NAMED: usize = 8;
+
+/// The kind of a breach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// `partition-file`
+    File,
+    /// `open-default`
+    OpenDefault,
+    /// `foreign-key`
+    ForeignKey,
+    /// `cut-off`
+    CutOff,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::File, Self::OpenDefault, Self::ForeignKey, Self::CutOff];
+
+    /// The name under which breaches are stored and sent.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "partition-file",
+            Self::OpenDefault => "open-default",
+            Self::ForeignKey => "foreign-key",
+            Self::CutOff => "cut-off",
+        }
+    }
+
+    /// The fault of a cluster's ports, for the cluster's customer.
+    fn of_ports(self) -> &'static str {
+        match self {
+            Self::File | Self::OpenDefault => "can communicate with ports of others",
+            Self::ForeignKey => "can use a partition key of others",
+            Self::CutOff => "cannot communicate with the other nodes of the cluster",
+        }
+    }
+}
+
+/// The keys of the ports.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PortKeys {
+    /// By key, the uid of its cluster and the ports that may have the key.
+    pub may_have: BTreeMap<PKey, (String, BTreeSet<Guid>)>,
+    /// By port, the key that the port must have, and the uid of its cluster.
+    pub must_have: BTreeMap<Guid, (PKey, String)>,
+    /// The wanted partitions were read back from every port; false: ports may still lack keys.
+    pub is_in_place: bool,
+}
+
+/// What a check found of one kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The kind.
+    pub kind: Kind,
+    /// The fault, for people.
+    pub text: String,
+    /// The ports.
+    pub ports: BTreeSet<Guid>,
+    /// By uid of a cluster, the number of ports that concern it.
+    pub clusters: BTreeMap<String, u64>,
+}
+
+/// A cluster that a breach concerns.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConcernedCluster {
+    /// Its id.
+    pub id: String,
+    /// Number of ports that concern it: the most that one check found.
+    pub ports: u64,
+}
+
+/// What a breach concerns.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Concerned {
+    /// The fault, for people.
+    pub text: String,
+    /// Number of ports: the most that one check found.
+    pub ports: u64,
+    /// Some of these ports.
+    pub named: Vec<Guid>,
+    /// Clusters by uid.
+    pub clusters: BTreeMap<String, ConcernedCluster>,
+}
+
+/// A breach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breach {
+    /// The stored values.
+    pub row: BreachRow,
+    /// The parsed `body` of the row, which is written again when the breach is stored.
+    pub concerned: Concerned,
+}
+
+/// Changes to store, and to report.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct News {
+    /// Breaches that have changed.
+    pub changed: Vec<Breach>,
+    /// Their events.
+    pub events: Vec<EventRow>,
+    /// Sentences for the audit.
+    pub records: Vec<String>,
+    /// Number of new breaches.
+    pub begun: u64,
+}
+
+impl News {
+    /// Adds later news.
+    pub fn add(&mut self, later: Self) {
+        // A breach that has changed again replaces its former state.
+        self.changed
+            .retain(|known| later.changed.iter().all(|one| one.row.id != known.row.id));
+        self.changed.extend(later.changed);
+        self.events.extend(later.events);
+        self.records.extend(later.records);
+        self.begun += later.begun;
+    }
+}
+
+impl Breach {
+    /// Parses a stored breach.
+    ///
+    /// # Errors
+    /// The row does not parse.
+    pub fn of_row(row: BreachRow) -> Result<Self, HallError> {
+        let concerned = serde_json::from_str(&row.body).map_err(|e| unreadable(format!("breach {}: {e}", row.id)))?;
+        Ok(Self { row, concerned })
+    }
+
+    /// The row to store.
+    ///
+    /// # Errors
+    /// The breach cannot be written as JSON.
+    pub fn to_row(&self) -> Result<BreachRow, HallError> {
+        let body = serde_json::to_string(&self.concerned)
+            .map_err(|e| HallError::Broken(format!("breach {} cannot be written: {e}", self.row.id)))?;
+        Ok(BreachRow {
+            body,
+            ..self.row.clone()
+        })
+    }
+
+    /// The kind; none: another version has stored the breach.
+    fn kind(&self) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.as_str() == self.row.kind)
+    }
+
+    fn begin(finding: &Finding, good_at: Option<Timestamp>, now: Timestamp) -> Self {
+        let kind = finding.kind.as_str();
+        Self {
+            row: BreachRow {
+                id: format!("{kind}/{}", now.0),
+                kind: kind.to_owned(),
+                good_at,
+                since: now,
+                seen: now,
+                ended_at: None,
+                body: String::new(),
+            },
+            concerned: Concerned {
+                text: String::new(),
+                ports: 0,
+                named: Vec::new(),
+                clusters: BTreeMap::new(),
+            },
+        }
+    }
+
+    /// Adds what a check found. Returns the clusters that are new in this breach.
+    fn see(&mut self, finding: &Finding, ids: &BTreeMap<String, String>, now: Timestamp) -> Vec<ConcernedCluster> {
+        self.row.seen = now;
+        let known = &mut self.concerned;
+        let ports = u64::try_from(finding.ports.len()).unwrap_or(u64::MAX);
+        if known.text.is_empty() || ports > known.ports {
+            known.text.clone_from(&finding.text);
+            known.named = finding.ports.iter().take(MAX_NAMED).copied().collect();
+            known.ports = ports;
+        }
+        let mut new = Vec::new();
+        for (uid, ports) in &finding.clusters {
+            if let Some(cluster) = known.clusters.get_mut(uid) {
+                cluster.ports = cluster.ports.max(*ports);
+                continue;
+            }
+            // A cluster that is gone has no customer to tell.
+            let Some(id) = ids.get(uid) else {
+                continue;
+            };
+            let (id, ports) = (id.clone(), *ports);
+            let cluster = ConcernedCluster { id, ports };
+            new.push(cluster.clone());
+            known.clusters.insert(uid.clone(), cluster);
+        }
+        new
+    }
+
+    /// The words that the operator reads: `512 ports ...; clusters alpha, beta`.
+    fn words(&self) -> String {
+        let mut ids: Vec<&str> = self.concerned.clusters.values().map(|one| one.id.as_str()).collect();
+        ids.sort_unstable();
+        match ids.len() {
+            0 => self.concerned.text.clone(),
+            1 => format!("{}; cluster {}", self.concerned.text, ids[0]),
+            _ => format!("{}; clusters {}", self.concerned.text, some(ids.into_iter())),
+        }
+    }
+
+    fn event(&self, kind: EventKind, target: String, message: String, at: Timestamp) -> EventRow {
+        let mut attributes = BTreeMap::from([
+            ("breach".to_owned(), self.row.kind.clone()),
+            ("since".to_owned(), time(self.row.since)),
+        ]);
+        if let Some(good_at) = self.row.good_at {
+            attributes.insert("not_before".to_owned(), time(good_at));
+        }
+        if let Some(ended_at) = self.row.ended_at {
+            attributes.insert("until".to_owned(), time(ended_at));
+        }
+        EventRow {
+            at,
+            kind,
+            target,
+            message,
+            attributes,
+            ..EventRow::default()
+        }
+    }
+}
+
+/// `a, b and 3 more`
+fn some<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let more = names.len().saturating_sub(MAX_NAMED);
+    let mut words = names.take(MAX_NAMED).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        words.push_str(&format!(" and {more} more"));
+    }
+    words
+}
+
+/// The digest of a partition file.
+#[must_use]
+pub fn digest(content: &[u8]) -> String {
+    format!("b3-{}", blake3::hash(content).to_hex())
+}
+
+/// The breach that a partition file shows. `known` are the digests of the files that may be in place.
+#[must_use]
+pub fn judge_file(file: &PartitionFile, known: &[&str]) -> Option<Finding> {
+    let path = file.path.display();
+    let text = match &file.content {
+        None => {
+            format!("{path} is missing: without this file, every port becomes a full member of the default partition")
+        }
+        Some(_) if !file.is_protected => format!("other users may change {path} ({})", file.owner),
+        Some(content) if !known.contains(&digest(content).as_str()) => {
+            format!("{path} ({}) has another content than rackwrightd wrote", file.owner)
+        }
+        Some(_) => return None,
+    };
+    Some(Finding {
+        kind: Kind::File,
+        text,
+        ports: BTreeSet::new(),
+        clusters: BTreeMap::new(),
+    })
+}
+
+/// The breaches that these tables show. Unread ports show nothing.
+#[must_use]
+pub fn judge_ports(keys: &PortKeys, reading: &Reading) -> Vec<Finding> {
+    let mut found = BTreeMap::<Kind, Seen>::new();
+    for (port, table) in &reading.tables.read {
+        let mut has: BTreeMap<PKey, Membership> = BTreeMap::new();
+        for (key, membership) in table.iter().filter_map(|entry| PKey::of_entry(*entry)) {
+            let known = has.entry(key).or_insert(membership);
+            *known = (*known).max(membership);
+        }
+        let own = keys.must_have.get(port);
+        let owner = own.map(|(_, uid)| uid);
+        if has.get(&PKey::DEFAULT) == Some(&Membership::Full) && !reading.managers.contains(port) {
+            found.entry(Kind::OpenDefault).or_default().note(*port, owner);
+        }
+        for key in has.keys().filter(|key| **key != PKey::DEFAULT) {
+            let known = keys.may_have.get(key);
+            if known.is_some_and(|(_, ports)| ports.contains(port)) {
+                continue;
+            }
+            let seen = found.entry(Kind::ForeignKey).or_default();
+            seen.note(*port, owner);
+            seen.note(*port, known.map(|(holder, _)| holder));
+        }
+        if let Some((key, uid)) = own
+            && keys.is_in_place
+            && has.get(key) != Some(&Membership::Full)
+        {
+            found.entry(Kind::CutOff).or_default().note(*port, Some(uid));
+        }
+    }
+    let read = reading.tables.read.len();
+    found.into_iter().map(|(kind, seen)| seen.finding(kind, read)).collect()
+}
+
+/// Ports with a fault of one kind.
+#[derive(Default)]
+struct Seen {
+    ports: BTreeSet<Guid>,
+    /// By uid of a cluster, the ports that concern it.
+    clusters: BTreeMap<String, BTreeSet<Guid>>,
+}
+
+impl Seen {
+    fn note(&mut self, port: Guid, cluster: Option<&String>) {
+        self.ports.insert(port);
+        if let Some(uid) = cluster {
+            self.clusters.entry(uid.clone()).or_default().insert(port);
+        }
+    }
+
+    /// `read` is the number of ports that were read.
+    fn finding(self, kind: Kind, read: usize) -> Finding {
+        let text = port_words(kind, &self.ports, read);
+        let clusters = self.clusters.into_iter();
+        Finding {
+            kind,
+            text,
+            ports: self.ports,
+            clusters: clusters
+                .map(|(uid, ports)| (uid, u64::try_from(ports.len()).unwrap_or(u64::MAX)))
+                .collect(),
+        }
+    }
+}
+
+/// `512 of 600 ports read are full members of the default partition, 0x... is the first`
+fn port_words(kind: Kind, ports: &BTreeSet<Guid>, read: usize) -> String {
+    let what = match kind {
+        Kind::File | Kind::OpenDefault => "are full members of the default partition",
+        Kind::ForeignKey => "have a partition key that they must not have",
+        Kind::CutOff => "lack the key of their cluster",
+    };
+    let first = ports.first().map(ToString::to_string).unwrap_or_default();
+    format!(
+        "{} of {} read {what}, {first} is the first",
+        ports.len(),
+        counted(read, "port")
+    )
+}
+
+/// The open breaches after a check. `ids` are the clusters that are not released: id by uid. `good_at` is the last time at which
+/// every port was read with the right keys.
+#[must_use]
+pub fn settle(
+    open: &[Breach],
+    found: &[Finding],
+    ids: &BTreeMap<String, String>,
+    good_at: Option<Timestamp>,
+    now: Timestamp,
+) -> News {
+    let mut news = News::default();
+    for finding in found {
+        let known = open.iter().find(|breach| breach.kind() == Some(finding.kind));
+        let mut breach = known.cloned().unwrap_or_else(|| Breach::begin(finding, good_at, now));
+        let new = breach.see(finding, ids, now);
+        if known.is_none() {
+            let message = match good_at {
+                Some(good_at) => format!(
+                    "{}; the last reading without it is of {}",
+                    breach.words(),
+                    time(good_at)
+                ),
+                None => breach.words(),
+            };
+            let mut event = breach.event(EventKind::SecurityFabricBreach, "fabric".into(), message.clone(), now);
+            let named = breach.concerned.named.iter().map(ToString::to_string);
+            event
+                .attributes
+                .insert("ports".into(), breach.concerned.ports.to_string());
+            event
+                .attributes
+                .insert("first_ports".into(), named.collect::<Vec<_>>().join(", "));
+            news.events.push(event);
+            news.records.push(format!("{} begun: {message}", breach.row.kind));
+            news.begun += 1;
+        }
+        for cluster in new {
+            let message = format!(
+                "the partition of the cluster is broken: {} {}; seen first at {}",
+                counted(cluster.ports, "port"),
+                finding.kind.of_ports(),
+                time(now)
+            );
+            let target = format!("clusters/{}", cluster.id);
+            news.events
+                .push(breach.event(EventKind::ClusterIsolationBreach, target, message, now));
+        }
+        news.changed.push(breach);
+    }
+    news
+}
+
+/// The end of all open breaches: every port was read with the right keys. `ids` as in [`settle`].
+#[must_use]
+pub fn end(open: &[Breach], ids: &BTreeMap<String, String>, now: Timestamp) -> News {
+    let mut news = News::default();
+    for breach in open {
+        let mut breach = breach.clone();
+        breach.row.ended_at = Some(now.max(breach.row.seen));
+        let span = format!("from {} to {}", time(breach.row.since), time(now.max(breach.row.seen)));
+        let message = format!("over: {}; seen {span}", breach.words());
+        let kind = EventKind::SecurityFabricBreachEnded;
+        news.events
+            .push(breach.event(kind, "fabric".into(), message.clone(), now));
+        news.records.push(format!("{} {message}", breach.row.kind));
+        for (uid, cluster) in &breach.concerned.clusters {
+            // Another cluster of this name is not concerned.
+            if ids.get(uid) != Some(&cluster.id) {
+                continue;
+            }
+            let message = format!("the partition of the cluster is in order again; the breach was seen {span}");
+            let target = format!("clusters/{}", cluster.id);
+            news.events
+                .push(breach.event(EventKind::ClusterIsolationRestored, target, message, now));
+        }
+        news.changed.push(breach);
+    }
+    news
+}
