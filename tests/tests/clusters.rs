@@ -27,6 +27,8 @@ fn two_customers_get_isolated_clusters_though_a_drive_and_a_cable_break() {
         "alpha is degraded",
         "port-absent missing",
         "alpha is ready",
+        "clusters/alpha: the breach and its end are reported",
+        "clusters/beta: the breach and its end are reported",
         "beta reimage-cluster done",
         "beta release-cluster done",
     ] {

@@ -154,12 +154,45 @@ async fn a_broken_partition_file_never_reaches_opensm_and_an_opened_fabric_is_no
             .iter()
             .any(|line| line.item == HealthItem::DefaultPartition && line.state == HealthState::Fails)
     );
+    // A check between changes sees the foreign file, and confirms the ports, as they are active.
+    let some: BTreeSet<Guid> = all().take(16).collect();
+    let inspection = opensm.inspect(&some).await.expect("an inspection");
+    let held = inspection.file.expect("OpenSM has a file");
+    assert_eq!(held.content.as_deref(), Some(b"broken =, : ;;; x\n".as_slice()));
+    assert!(
+        inspection
+            .reading
+            .tables
+            .read
+            .values()
+            .all(|table| table.contains(&0xffff))
+    );
+    let confirmed = opensm.confirm(&inspection.reading.tables).await.expect("tables");
+    assert_eq!(confirmed.read.keys().copied().collect::<BTreeSet<Guid>>(), some);
     // Applying the wanted partitions closes the fabric again.
     let applied = opensm.apply(&wanted).await.expect("applied");
     assert_eq!(
         compare(&wanted, &applied.reading.managers, all(), &applied.reading.tables),
         []
     );
+    // Neither a missing file nor one that is no text stops the repair.
+    for damaged in [None, Some(b"\xff\xfe\0")] {
+        match damaged {
+            None => std::fs::remove_file(lab.partitions_file()).expect("removed"),
+            Some(bytes) => std::fs::write(lab.partitions_file(), bytes).expect("written"),
+        }
+        lab.sweep_after_hangup().await;
+        let applied = opensm.apply(&wanted).await.expect("applied");
+        assert!(applied.changed && applied.before.is_none());
+        assert_eq!(std::fs::read_to_string(lab.partitions_file()).expect("the file"), file);
+    }
+    // The file is right and the ports are not: OpenSM has read another file in between.
+    std::fs::write(lab.partitions_file(), "broken\n").expect("written");
+    lab.sweep_after_hangup().await;
+    std::fs::write(lab.partitions_file(), &file).expect("written");
+    let applied = opensm.apply(&wanted).await.expect("applied");
+    let before = applied.before.expect("the ports before the repair");
+    assert!(before.tables.read.values().any(|table| table.contains(&0xffff)));
     lab.stop().await;
 }
 

@@ -234,6 +234,7 @@ impl Demo {
         }
         self.isolated(&["alpha", "beta"]).await;
         self.a_cable_in_use().await;
+        self.a_damaged_file().await;
         self.hand_over();
         self.change().await;
         say("One customer has had enough: everything is erased, and the key is proven to be in no port any more.");
@@ -287,6 +288,58 @@ impl Demo {
         // The cable that was cut while beta was built belongs to a free node that is off, which is not a fault.
         let faults = self.site.json(["fabric", "faults"]);
         self.failed |= faults["faults"].as_array().is_none_or(|faults| !faults.is_empty());
+    }
+
+    /// OpenSM's partition file is damaged, so OpenSM opens every port.
+    async fn a_damaged_file(&mut self) {
+        say("OpenSM's partition file is damaged: OpenSM makes every port a full member of the default partition.");
+        let deadline = Instant::now() + 2 * TEST_LIMIT;
+        // If the control plane reads the damaged file before OpenSM has opened the ports, the file is repaired before that. Then
+        // the file is damaged again.
+        while !self.is_over("open-default") {
+            std::fs::write(self.lab.partitions_file(), "Default=0x7fff : ALL=full ; %%%\n").expect("a damaged file");
+            self.lab.sweep_after_hangup().await;
+            while !self.is_repaired() {
+                if Instant::now() > deadline {
+                    println!("the breach is not over after {} s", 2 * TEST_LIMIT.as_secs());
+                    self.failed = true;
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+        self.failed |= !self.is_over("partition-file");
+        self.run(&["fabric", "faults"]);
+        for cluster in ["clusters/alpha", "clusters/beta"] {
+            let events = self.site.cli(["events", "--target", cluster]);
+            let is_reported =
+                events.contains("cluster.isolation-breach") && events.contains("cluster.isolation-restored");
+            println!(
+                "{cluster}: the breach and its end are {}",
+                if is_reported { "reported" } else { "NOT reported" }
+            );
+            self.failed |= !is_reported;
+        }
+    }
+
+    fn breaches(&self) -> Vec<Value> {
+        let faults = self.site.json(["fabric", "faults"]);
+        faults["breaches"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Whether a breach of this kind has a start and an end.
+    fn is_over(&self, kind: &str) -> bool {
+        let has_times = |breach: &Value| breach["since"].is_string() && breach["end_time"].is_string();
+        self.breaches()
+            .iter()
+            .any(|breach| breach["kind"] == kind && has_times(breach))
+    }
+
+    /// Whether the partition file is readable for OpenSM again, and no breach is open.
+    fn is_repaired(&self) -> bool {
+        let text = std::fs::read_to_string(self.lab.partitions_file()).unwrap_or_default();
+        let is_readable = rackwright_infiniband::partition::parse(&text).is_ok();
+        is_readable && self.breaches().iter().all(|breach| breach["end_time"].is_string())
     }
 
     /// Waits until a cluster is in a state.

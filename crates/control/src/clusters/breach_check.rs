@@ -24,7 +24,9 @@ use crate::text::chain;
 /// Fewest ports of a check.
 const MIN_PORTS: usize = 64;
 /// Most ports that are read after a breach is seen and before it is repaired: the reading delays the repair.
-const MAX_PORTS_OF_BREACH: usize = 1024;
+const MAX_PORTS_OF_BREACH: usize = 512;
+/// Ports of each cluster that are read first then, so that every concerned cluster is found.
+const FIRST_OF_CLUSTER: usize = 4;
 /// Longest pause before a failed check is repeated, in seconds.
 const AGAIN_S: i64 = 60;
 
@@ -171,8 +173,7 @@ async fn look(
     let file = file_finding(&inspection, state, row);
     let (mut reading, mut found) = judged(keys, inspection.reading).await?;
     if (file.is_some() || !found.is_empty()) && sample.len() < all.len() {
-        let more = all.iter().take(MAX_PORTS_OF_BREACH).chain(sample);
-        let again = manager.inspect(&more.copied().collect()).await?;
+        let again = manager.inspect(&ports_of_breach(keys, sample, all)).await?;
         (reading, found) = judged(keys, again.reading).await?;
     }
     if !found.is_empty() {
@@ -193,6 +194,20 @@ async fn look(
     }
     found.extend(file);
     Ok(found)
+}
+
+/// The ports that are read after a breach is seen: some of each cluster, then those of the sample, then others.
+fn ports_of_breach(keys: &PortKeys, sample: &[Guid], all: &[Guid]) -> BTreeSet<Guid> {
+    let clusters = keys.may_have.values();
+    let first = clusters.flat_map(|(_, ports)| ports.iter().take(FIRST_OF_CLUSTER));
+    let mut ports: BTreeSet<Guid> = first.chain(sample).copied().collect();
+    for port in all {
+        if ports.len() >= MAX_PORTS_OF_BREACH {
+            break;
+        }
+        ports.insert(*port);
+    }
+    ports
 }
 
 async fn judged(keys: &Arc<PortKeys>, reading: Reading) -> Result<(Reading, Vec<Finding>), HallError> {
@@ -228,11 +243,11 @@ pub(super) async fn before_change(
     };
     let intended = digest(text.as_bytes());
     let row = core.store.fabric_check().await?.unwrap_or_default();
-    if file_finding(&inspection, &fabric.state, &row).is_some() {
+    // An open breach has the file already.
+    if file_finding(&inspection, &fabric.state, &row).is_some() && core.store.count_open_breaches().await? == 0 {
         let keys = Arc::new(fabric.port_keys());
         let all = ports(core, &keys).await?;
-        let some = &all[..all.len().min(MAX_PORTS_OF_BREACH)];
-        match look(manager, &keys, &fabric.state, &row, (some, some)).await {
+        match look(manager, &keys, &fabric.state, &row, (&[], &all)).await {
             Ok(found) => store(core, &found, |_| {}).await?,
             Err(LookError::Hall(error)) => return Err(error),
             // The ports cannot be read. The file alone is a breach.
@@ -347,10 +362,29 @@ pub(super) async fn store_news(core: &Core, tx: &mut WriteTx, news: &News) -> Re
 
 #[cfg(test)]
 mod tests {
+    use rackwright_infiniband::PKey;
+
     use super::*;
 
     fn guids(numbers: impl IntoIterator<Item = u64>) -> Vec<Guid> {
         numbers.into_iter().filter_map(Guid::new).collect()
+    }
+
+    #[test]
+    fn after_a_breach_ports_of_every_cluster_are_read_and_not_too_many() {
+        let key = |n| PKey::new(n).unwrap();
+        let of = |uid: &str, numbers| (uid.to_owned(), guids(numbers).into_iter().collect::<BTreeSet<Guid>>());
+        let keys = PortKeys {
+            may_have: [(key(1), of("a", 1..=5000)), (key(2), of("b", 5001..=5002))].into(),
+            ..PortKeys::default()
+        };
+        let all = guids(1..=6000);
+        let ports = ports_of_breach(&keys, &guids([5500]), &all);
+        assert_eq!(ports.len(), MAX_PORTS_OF_BREACH);
+        for port in guids([1, 5001, 5002, 5500]) {
+            assert!(ports.contains(&port), "{port}");
+        }
+        assert_eq!(ports_of_breach(&PortKeys::default(), &[], &all[..9]).len(), 9);
     }
 
     #[test]
