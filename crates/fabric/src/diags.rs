@@ -9,8 +9,8 @@ use rackwright_infiniband::{Dump, Fabric, Guid, Tables};
 use crate::error::FabricError;
 use crate::tool::Tools;
 
-/// Unexpected tables that are read again. If there are more, and one of these counts, the others count too: reading all ports of
-/// an open fabric twice would delay its repair.
+/// Unexpected tables that are read again. If there are more, and one of these counts, the others count too: reading all
+/// ports of an open fabric twice would delay its repair.
 const MAX_CONFIRMED: usize = 64;
 
 /// Reads a fabric through a port of this machine.
@@ -100,7 +100,11 @@ impl Diags {
         let active = self.active(first.collect()).await;
         let mut confirmed = self.tables(&active).await;
         confirmed.unread.clear();
-        let is_same = |(port, table): (&Guid, &Vec<u16>)| unexpected.read.get(port) == Some(table);
+        // The unexpected tables may lack entries that the caller does not manage.
+        let is_same = |(port, table): (&Guid, &Vec<u16>)| {
+            let known = unexpected.read.get(port);
+            known.is_some_and(|known| known.iter().all(|entry| table.contains(entry)))
+        };
         if confirmed.read.iter().any(is_same) {
             let others = unexpected.read.iter().skip(MAX_CONFIRMED);
             let others: BTreeMap<Guid, Vec<u16>> = others.map(|(port, table)| (*port, table.clone())).collect();
@@ -111,8 +115,8 @@ impl Diags {
 
     /// Those of these ports that are active, by `smpquery`. A port that does not answer is not.
     async fn active(&self, ports: BTreeSet<Guid>) -> BTreeSet<Guid> {
-        let asked: Vec<_> = ports.into_iter().map(|port| self.state(port)).collect();
-        let mut answers = stream::iter(asked).buffer_unordered(self.tools.at_once());
+        let states: Vec<_> = ports.into_iter().map(|port| self.state(port)).collect();
+        let mut answers = stream::iter(states).buffer_unordered(self.tools.at_once());
         let mut active = BTreeSet::new();
         while let Some(port) = answers.next().await {
             active.extend(port);

@@ -48,8 +48,8 @@ pub struct PartitionFile {
 pub struct Inspection {
     /// The partition file. `None`: this manager has no file.
     pub file: Option<PartitionFile>,
-    /// The tables of the requested ports, without the keys of partitions that this program does not manage. Without requested
-    /// ports nothing is read, and there are no managers either.
+    /// The tables of the requested ports, without the keys of partitions that this program does not manage. Without
+    /// requested ports nothing is read, and there are no managers either.
     pub reading: Reading,
 }
 

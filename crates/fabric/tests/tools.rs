@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rackwright_fabric::{Diags, FabricError, ToolError, ToolSettings, Tools};
+use rackwright_infiniband::{Guid, Tables};
 
 fn tool(folder: &Path, name: &str, script: &str) {
     let path = folder.join(name);
@@ -83,4 +84,37 @@ async fn what_tools_print_is_not_believed_blindly() {
         diags.master().await,
         Err(FabricError::Output { tool: "sminfo", .. })
     ));
+}
+
+#[tokio::test]
+async fn an_unexpected_table_counts_only_if_its_port_is_active_and_not_every_port_is_read_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path();
+    tool(
+        here,
+        "smpquery",
+        "case \"$2 $3\" in \"portinfo \"*a1|\"portinfo \"*a2) echo LinkState:.....Active;; portinfo*) echo LinkState:.....Init;; \
+         *a2) echo '   0: 0x7fff 0x0000'; echo '2 pkeys capacity for this port';; \
+         *) echo '   0: 0xffff 0x0000'; echo '2 pkeys capacity for this port';; esac",
+    );
+    let diags = Diags::new(tools(here));
+    let guid = |n| Guid::new(n).expect("a GUID");
+    let mut unexpected = Tables::default();
+    for n in [0xa1, 0xa2, 0xa3] {
+        unexpected.read.insert(guid(n), vec![0xffff, 0]);
+    }
+    // Port 0xa2 is closed meanwhile, and 0xa3 has just come up.
+    let confirmed = diags.confirm(&unexpected).await;
+    let expected = [(guid(0xa1), vec![0xffff, 0]), (guid(0xa2), vec![0x7fff, 0])];
+    assert_eq!(confirmed.read, expected.into());
+    // 64 of 100 ports are read again, and one of them is open.
+    for n in 0x1000..0x1061 {
+        unexpected.read.insert(guid(n), vec![0xffff, 0]);
+    }
+    let confirmed = diags.confirm(&unexpected).await;
+    assert_eq!((confirmed.read.len(), confirmed.unread.len()), (2 + 36, 0));
+    assert!(confirmed.read.contains_key(&guid(0x1060)) && !confirmed.read.contains_key(&guid(0x1000)));
+    // None of them is.
+    unexpected.read.remove(&guid(0xa1));
+    assert_eq!(diags.confirm(&unexpected).await.read.len(), 1);
 }

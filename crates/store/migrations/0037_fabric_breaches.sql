@@ -6,7 +6,7 @@ CREATE TABLE fabric_check (
     problem    TEXT NOT NULL,
     -- The port that the next check continues after; empty: it begins with the first.
     last_port  TEXT NOT NULL,
-    -- Digest of the partition file that is in place, and of the one that is being written. Empty: none.
+    -- Replica and digest of the partition file that is in place, and of the one that is being written. Empty: none.
     written    TEXT NOT NULL,
     intended   TEXT NOT NULL
 );

@@ -17,9 +17,9 @@ pub struct FabricCheckRow {
     pub problem: String,
     /// The port that the next check continues after; empty: it begins with the first.
     pub last_port: String,
-    /// Digest of the partition file that is in place; empty: none was written.
+    /// Replica and digest of the partition file that is in place; empty: none was written.
     pub written: String,
-    /// Digest of the partition file that is being written; empty: none is.
+    /// Replica and digest of the partition file that is being written; empty: none is.
     pub intended: String,
 }
 

@@ -294,8 +294,8 @@ impl Demo {
     async fn a_damaged_file(&mut self) {
         say("OpenSM's partition file is damaged: OpenSM makes every port a full member of the default partition.");
         let deadline = Instant::now() + 2 * TEST_LIMIT;
-        // If the control plane reads the damaged file before OpenSM has opened the ports, the file is repaired before that. Then
-        // the file is damaged again.
+        // If the control plane reads the damaged file before OpenSM has opened the ports, the file is repaired before
+        // that. Then the file is damaged again.
         while !self.is_over("open-default") {
             std::fs::write(self.lab.partitions_file(), "Default=0x7fff : ALL=full ; %%%\n").expect("a damaged file");
             self.lab.sweep_after_hangup().await;

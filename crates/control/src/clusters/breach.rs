@@ -7,8 +7,8 @@
 //! | `foreign-key` | a port has a partition key that it must not have |
 //! | `cut-off` | a port lacks the key of its cluster |
 //!
-//! At most one breach of a kind is open. A breach ends when every port was read with the right keys: the reading of some ports
-//! says nothing about the others.
+//! At most one breach of a kind is open. A breach ends when every port was read with the right keys: the reading of some
+//! ports says nothing about the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -373,8 +373,8 @@ fn port_words(kind: Kind, ports: &BTreeSet<Guid>, read: usize) -> String {
     )
 }
 
-/// The open breaches after a check. `ids` are the clusters that are not released: id by uid. `good_at` is the last time at which
-/// every port was read with the right keys.
+/// The open breaches after a check. `ids` are the clusters that are not released: id by uid. `good_at` is the last time
+/// at which every port was read with the right keys.
 #[must_use]
 pub fn settle(
     open: &[Breach],

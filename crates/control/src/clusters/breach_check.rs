@@ -1,7 +1,7 @@
 //! Looks for breaches of the isolation of clusters between two changes of the partitions, and stores them.
 //!
-//! A check reads the partition file and some ports, the ports of clusters first, and all ports in turn within `proof_s`. A breach
-//! makes the partitions due at once: they are brought to the fabric again, and every port is read.
+//! A check reads the partition file and some ports, the ports of clusters first, and all ports in turn within
+//! `proof_s`. A breach makes the partitions due at once: they are brought to the fabric again, and every port is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ pub(super) async fn run_round(
     let count = sample_size(all.len(), settings);
     let sample = next_ports(&all, &row.last_port, count);
     let last_port = sample.last().map(ToString::to_string).unwrap_or_default();
-    match look(manager, &keys, &state, &row, (&sample, &all)).await {
+    match look(core, manager, &keys, &state, &row, (&sample, &all)).await {
         Ok(found) => {
             last.next = clock::now().plus(pace);
             let checked = |row: &mut FabricCheckRow| {
@@ -163,6 +163,7 @@ fn next_ports(all: &[Guid], last: &str, count: usize) -> Vec<Guid> {
 
 /// Reads the file and the ports of the sample; after a breach also other ports, so that all concerned clusters are known.
 async fn look(
+    core: &Core,
     manager: &Arc<dyn FabricManager>,
     keys: &Arc<PortKeys>,
     state: &FabricRow,
@@ -170,7 +171,7 @@ async fn look(
     (sample, all): (&[Guid], &[Guid]),
 ) -> Result<Vec<Finding>, LookError> {
     let inspection = manager.inspect(&sample.iter().copied().collect()).await?;
-    let file = file_finding(&inspection, state, row);
+    let file = file_finding(core, &inspection, state, row);
     let (mut reading, mut found) = judged(keys, inspection.reading).await?;
     if (file.is_some() || !found.is_empty()) && sample.len() < all.len() {
         let again = manager.inspect(&ports_of_breach(keys, sample, all)).await?;
@@ -219,16 +220,26 @@ async fn judged(keys: &Arc<PortKeys>, reading: Reading) -> Result<(Reading, Vec<
     .await
 }
 
-/// The fault of the partition file. After a failed change the file may be any of several, and says nothing.
-fn file_finding(inspection: &Inspection, state: &FabricRow, row: &FabricCheckRow) -> Option<Finding> {
-    if row.written.is_empty() || !state.fault.is_empty() {
-        return None;
-    }
-    judge_file(inspection.file.as_ref()?, &[&row.written, &row.intended])
+/// This replica and the digest of its partition file, as stored. Each replica may have an OpenSM with a file of its own.
+fn stamp(core: &Core, content: &[u8]) -> String {
+    format!("{} {}", core.replica, digest(content))
 }
 
-/// Looks at the partition file before a change replaces it, stores a breach, and notes the file that the change writes. Returns
-/// the digest of that file; none: this manager has no file, or cannot be read, which the change reports.
+/// The digest in a stamp of this replica.
+fn own<'a>(core: &Core, stamp: &'a str) -> Option<&'a str> {
+    stamp.strip_prefix(core.replica.as_str())?.strip_prefix(' ')
+}
+
+/// The fault of the partition file. A file that this replica has not written yet is not judged. After a failed change
+/// the file may be any of several.
+fn file_finding(core: &Core, inspection: &Inspection, state: &FabricRow, row: &FabricCheckRow) -> Option<Finding> {
+    let written = own(core, &row.written).filter(|_| state.fault.is_empty())?;
+    let intended = own(core, &row.intended).unwrap_or_default();
+    judge_file(inspection.file.as_ref()?, &[written, intended])
+}
+
+/// Looks at the partition file before a change replaces it, stores a breach, and notes the file that the change writes.
+/// Returns the stamp of that file; none: this manager has no file, or cannot be read, which the change reports.
 pub(super) async fn before_change(
     core: &Arc<Core>,
     manager: &Arc<dyn FabricManager>,
@@ -241,25 +252,25 @@ pub(super) async fn before_change(
     let (Some(file), Ok(text)) = (&inspection.file, wanted.render()) else {
         return Ok(None);
     };
-    let intended = digest(text.as_bytes());
+    let intended = stamp(core, text.as_bytes());
     let row = core.store.fabric_check().await?.unwrap_or_default();
+    let finding = file_finding(core, &inspection, &fabric.state, &row);
     // An open breach has the file already.
-    if file_finding(&inspection, &fabric.state, &row).is_some() && core.store.count_open_breaches().await? == 0 {
+    if let Some(finding) = finding
+        && core.store.count_open_breaches().await? == 0
+    {
         let keys = Arc::new(fabric.port_keys());
         let all = ports(core, &keys).await?;
-        match look(manager, &keys, &fabric.state, &row, (&[], &all)).await {
+        match look(core, manager, &keys, &fabric.state, &row, (&[], &all)).await {
             Ok(found) => store(core, &found, |_| {}).await?,
             Err(LookError::Hall(error)) => return Err(error),
             // The ports cannot be read. The file alone is a breach.
-            Err(LookError::Fabric(_)) => {
-                let found: Vec<Finding> = file_finding(&inspection, &fabric.state, &row).into_iter().collect();
-                store(core, &found, |_| {}).await?;
-            }
+            Err(LookError::Fabric(_)) => store(core, &[finding], |_| {}).await?,
         }
     }
     if intended != row.written && intended != row.intended {
         // The file of a change that was interrupted may be in place.
-        let in_place = file.content.as_deref().map(digest);
+        let in_place = file.content.as_deref().map(|content| stamp(core, content));
         let is_intended = in_place.as_ref() == Some(&row.intended);
         let mut tx = core.store.write().await?;
         tx.hall().await?;
@@ -309,8 +320,9 @@ async fn open_breaches(tx: &mut WriteTx) -> Result<Vec<Breach>, HallError> {
     rows.into_iter().map(Breach::of_row).collect()
 }
 
-/// Within a change that stores a proof, before it writes the fabric's row: the file of the digest `written` is in place, and open
-/// breaches are over. `repaired` is the breach that the proof itself found and repaired. `ids` as in [`settle`].
+/// Within a change that stores a proof, before it writes the fabric's row: the file with the stamp `written` is in
+/// place, and open breaches are over. `repaired` is the breach that the proof itself found and repaired. `ids` as in
+/// [`settle`].
 pub(super) async fn record_proof(
     tx: &mut WriteTx,
     written: Option<&String>,
@@ -351,7 +363,7 @@ pub(super) async fn store_news(core: &Core, tx: &mut WriteTx, news: &News) -> Re
         ..Report::default()
     };
     for message in &news.records {
-        tracing::warn!(message, "the isolation of clusters");
+        tracing::warn!(breach = message, "a breach of the isolation of clusters");
         let record = local_record(None, "fabric-breach", "fabric", message);
         report
             .records

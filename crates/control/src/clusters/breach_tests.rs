@@ -470,7 +470,7 @@ async fn the_file_of_an_interrupted_change_is_ours() {
     let as_manager: Arc<dyn FabricManager> = manager.clone();
     let written = before_change(&core, &as_manager, &fabric, &wanted).await.unwrap();
     let text = wanted.render().unwrap().into_bytes();
-    assert_eq!(written, Some(digest(&text)));
+    assert_eq!(written, Some(format!("{} {}", core.replica, digest(&text))));
     *manager.file.lock().unwrap() = Some(text);
     clock::simulated::set(now.plus(seconds(60)));
     restarted(&core, &manager).run(&core).await;

@@ -263,8 +263,8 @@ impl Fabric {
         }
     }
 
-    /// The keys that ports may have and must have now. A port of a former, larger partition may keep the key until the change is
-    /// in place.
+    /// The keys that ports may have and must have now. A port of a former, larger partition may keep the key until the
+    /// change is in place.
     pub fn port_keys(&self) -> PortKeys {
         let is_in_place = self.state.wanted <= self.state.applied && self.state.fault.is_empty();
         let mut keys = PortKeys {

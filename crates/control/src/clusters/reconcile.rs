@@ -1,4 +1,5 @@
-//! Brings partitions to the fabric: one replica at a time, after every change, at intervals, and after a breach of isolation.
+//! Brings partitions to the fabric: one replica at a time, after every change and every breach of isolation, and at
+//! intervals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,8 +76,8 @@ impl Rounds {
         }
     }
 
-    /// Looks for breaches of isolation, brings wanted partitions to the fabric, and compares the fabric with the site, where that
-    /// is due. Logs failures.
+    /// Looks for breaches of isolation, brings wanted partitions to the fabric, and compares the fabric with the site,
+    /// where that is due. Logs failures.
     pub(crate) async fn run(&mut self, core: &Arc<Core>) {
         let Self {
             settings,
