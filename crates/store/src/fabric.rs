@@ -269,8 +269,8 @@ impl Store {
     pub async fn partitions_of_clusters(
         &self,
         scope: &Scope,
-        first: &str,
-        last: &str,
+        first: &ClusterId,
+        last: &ClusterId,
     ) -> Result<Option<PartitionRows>> {
         let sql = format!(
             "SELECT {FABRIC}, {PARTITION} FROM fabric LEFT JOIN fabric_keys ON owner IN \

@@ -288,7 +288,10 @@ pub(super) async fn before_change(
 /// Clusters that are not released: id by uid.
 pub(super) async fn ids(store: &Store) -> Result<BTreeMap<String, String>, HallError> {
     let live = hall::live(store).await?;
-    Ok(live.into_iter().map(|record| (record.uid, record.id)).collect())
+    Ok(live
+        .into_iter()
+        .map(|record| (record.uid, record.id.to_string()))
+        .collect())
 }
 
 async fn store(core: &Arc<Core>, found: &[Finding], change: impl FnOnce(&mut FabricCheckRow)) -> Result<(), HallError> {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_infiniband::Guid;
-use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::cluster::Partition as Fact;
+use rackwright_lifecycle::{ClusterId, Timestamp};
 use rackwright_store::{ClusterRecord, FabricRow, PartitionRow, PartitionRows, Scope, Store};
 
 use super::partitions::{guids, loaded, unreadable};
@@ -38,7 +38,12 @@ impl ClusterPartitions {
     ///
     /// # Errors
     /// The database failed, or the stored state of these partitions does not parse.
-    pub async fn of_clusters(store: &Store, scope: &Scope, first: &str, last: &str) -> Result<Self, HallError> {
+    pub async fn of_clusters(
+        store: &Store,
+        scope: &Scope,
+        first: &ClusterId,
+        last: &ClusterId,
+    ) -> Result<Self, HallError> {
         Self::of_rows(loaded(store.partitions_of_clusters(scope, first, last).await)?)
     }
 

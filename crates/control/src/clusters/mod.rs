@@ -68,4 +68,6 @@ pub struct Clusters {
     compared: site_ports::Compared,
     /// Network tests that run in this process.
     pub tests: network::Running,
+    /// Tests the networks of clusters.
+    pub tester: network::Tester,
 }

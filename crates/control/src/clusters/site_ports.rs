@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rackwright_infiniband::Guid;
 use rackwright_lifecycle::cluster::{Impaired, Member, NewPort, Standing, State};
-use rackwright_lifecycle::{EventKind, Timestamp};
+use rackwright_lifecycle::{EventKind, NodeId, Timestamp};
 use rackwright_planner::planner::NamedPlacement;
 use rackwright_site::model::{Hca, Site};
 use rackwright_store::{ClusterRecord, StoreError};
@@ -78,11 +78,11 @@ fn nodes_of(placement: &NamedPlacement) -> Vec<&String> {
 fn port_change(
     site: &Site,
     nodes: &[&String],
-    leave: &BTreeSet<String>,
+    leave: &BTreeSet<NodeId>,
     present: &BTreeSet<Guid>,
 ) -> Result<Option<PortChange>, String> {
     let (leaving, staying): (Vec<&String>, Vec<&String>) =
-        nodes.iter().copied().partition(|node| leave.contains(*node));
+        nodes.iter().copied().partition(|node| leave.contains(node.as_str()));
     let mut ports = partitions::ports(site, staying.into_iter())?;
     for node in leaving {
         let of_node = ports_of(site, node).into_iter().map(|(port, _)| port);
@@ -267,7 +267,7 @@ mod tests {
     /// The change for the first two nodes of the site, and the GUIDs of their ports in it.
     fn change(site: &Site, leave: &[usize], present: &BTreeSet<Guid>) -> Result<Option<PortChange>, String> {
         let names: Vec<String> = site.nodes.iter().take(2).map(|node| node.name.to_string()).collect();
-        let leave = leave.iter().map(|at| names[*at].clone()).collect();
+        let leave = leave.iter().map(|at| NodeId::stored(names[*at].as_str())).collect();
         port_change(site, &names.iter().collect::<Vec<_>>(), &leave, present)
     }
 
@@ -337,7 +337,7 @@ mod tests {
     fn a_new_port_that_is_absent_impairs_its_node_once_the_customer_has_it() {
         let mut record = crate::testing::cluster("a");
         let port = |node: &str| NewPort {
-            node: node.into(),
+            node: NodeId::stored(node).to_string(),
             hca: "mlx5_3".into(),
         };
         record.cluster.wanted.new_ports = [
@@ -347,7 +347,7 @@ mod tests {
         ]
         .into();
         let member = |node: &str, standing: Standing| Member {
-            node: node.into(),
+            node: NodeId::stored(node),
             standing,
             build: 1,
             is_new: false,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use rackwright_infiniband::Guid;
+use rackwright_lifecycle::NodeId;
 use rackwright_lifecycle::cluster::{State, Wait};
 use rackwright_store::Scope;
 
@@ -99,7 +100,7 @@ async fn a_new_port_that_is_not_in_the_fabric_keeps_its_cluster_degraded() {
         assert_eq!(step(&core, "alpha").await, State::Degraded);
         let fault =
             format!("{hca}: port {new} of the site file is not in the fabric, so it does not have the cluster's key");
-        let node = node.clone();
+        let node = NodeId::stored(node.as_str());
         assert_eq!(cluster(&core, "alpha").await.wait, Wait::LinkFault { node, fault });
     }
     prove(&core).await;

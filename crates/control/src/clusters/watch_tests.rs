@@ -251,7 +251,10 @@ async fn a_replaced_adapter_degrades_its_cluster_and_the_words_name_the_port_gui
     let Wait::LinkFault { node: at, fault } = record.wait.clone() else {
         panic!("{:?}", record.wait);
     };
-    assert_eq!((&at, record.reason), (&node, format!("{node}: {fault}")));
+    assert_eq!(
+        (&at, record.reason),
+        (&NodeId::stored(node.as_str()), format!("{node}: {fault}"))
+    );
     assert!(fault.contains(&format!("instead of {former}")), "{fault}");
     let field = format!("the site file needs `guids: {{{hca}: {new}}}` of node {node}");
     assert!(fault.ends_with(&field), "{fault}");

@@ -470,7 +470,7 @@ async fn a_missing_database_is_named_and_not_created() {
     let now = clock::system_time(clock::now());
     KeyFiles::load_or_create(&config.data_dir, "Rackwright test", now, Arc::new(SystemRng)).unwrap();
     let file = config.database.file().unwrap();
-    let refused = reveal::reveal(&config, "n1", "a test").await.unwrap_err();
+    let refused = reveal::reveal(&config, &"n1".into(), "a test").await.unwrap_err();
     let message = refused.to_string();
     assert!(message.contains(&file.display().to_string()), "{message}");
     assert!(message.contains("contains no site"), "{message}");

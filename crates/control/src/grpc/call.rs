@@ -352,9 +352,9 @@ mod tests {
         let request = rackwright_api::v1::UpdateNodeRequest::default();
         let call = MutatingCall::new(core, &caller, "UpdateNode", Some(&mutation), &request)?;
         let given = given.iter().map(|mac| (*mac).to_owned()).collect();
-        call.node_change("n1", "change", |record| intent::boot_macs(record, given))
+        call.node_change(&"n1".into(), "change", |record| intent::boot_macs(record, given))
             .await?;
-        Ok(core.store.node(&Scope::Site, "n1").await?)
+        Ok(core.store.node(&Scope::Site, &"n1".into()).await?)
     }
 
     async fn with_node_of_mac(state: State) -> testing::TestCore {
@@ -365,8 +365,10 @@ mod tests {
         let other = testing::node("n2", State::Available, None);
         testing::add(&core, &other).await;
         let mut tx = core.store.write().await.unwrap();
-        tx.put_macs("n1", &record.identity.macs).await.unwrap();
-        tx.put_macs("n2", &["02:00:00:00:00:02".to_owned()]).await.unwrap();
+        tx.put_macs(&"n1".into(), &record.identity.macs).await.unwrap();
+        tx.put_macs(&"n2".into(), &["02:00:00:00:00:02".to_owned()])
+            .await
+            .unwrap();
         tx.commit().await.unwrap();
         core
     }
@@ -376,10 +378,10 @@ mod tests {
         let core = with_node_of_mac(State::Available).await;
         let record = give(&core, "1", &[CARD]).await.unwrap();
         assert_eq!(record.identity.macs, ["02:00:00:00:00:01", CARD]);
-        assert_eq!(core.store.node_of_mac(CARD).await.unwrap().as_deref(), Some("n1"));
+        assert_eq!(core.store.node_of_mac(CARD).await.unwrap(), Some("n1".into()));
         let taken = give(&core, "2", &["02:00:00:00:00:02"]).await.unwrap_err();
         assert!(taken.to_string().contains("n2"), "{taken}");
-        let unchanged = core.store.node(&Scope::Site, "n1").await.unwrap();
+        let unchanged = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
         assert_eq!(unchanged, record);
         let record = give(&core, "3", &[]).await.unwrap();
         assert_eq!(record.identity.macs, ["02:00:00:00:00:01"]);
@@ -395,14 +397,14 @@ mod tests {
             former.node.evidence.written_at = Some(Timestamp(5));
             testing::add(&core, &former).await;
             let mut tx = core.store.write().await.unwrap();
-            let former = tx.node("former").await.unwrap();
+            let former = tx.node(&"former".into()).await.unwrap();
             tx.delete_node(&former).await.unwrap();
             tx.commit().await.unwrap();
             match give(&core, "1", &[CARD]).await {
                 Ok(record) => assert_eq!((record.node.evidence.written_at, is_taken), (Some(Timestamp(5)), true)),
                 Err(refused) => {
                     assert!(!is_taken && refused.to_string().contains("held data"), "{refused}");
-                    let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+                    let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
                     assert!(record.node.evidence.is_untouched() && record.spec.boot_macs.is_empty());
                 }
             }

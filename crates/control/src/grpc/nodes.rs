@@ -695,7 +695,11 @@ mod tests {
             refused.message().contains("it is a node of cluster alpha"),
             "{refused:?}"
         );
-        let kept = core.store.node(&Scope::Site, &lost).await.unwrap();
+        let kept = core
+            .store
+            .node(&Scope::Site, &NodeId::stored(lost.as_str()))
+            .await
+            .unwrap();
         assert_eq!(kept.version, record.version);
     }
 }

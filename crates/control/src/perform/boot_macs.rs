@@ -153,18 +153,18 @@ mod tests {
         record.spec.bmc_address = address.to_owned();
         record.spec.bmc_username = "admin".to_owned();
         let password = SecretString::from("secret");
-        let sealed = core.keys.sealer.seal(&password, &bmc_password_purpose("n1"));
+        let sealed = core.keys.sealer.seal(&password, &bmc_password_purpose(&"n1".into()));
         record.spec.bmc_password = sealed.unwrap();
         testing::add(core, &record).await;
     }
 
     /// Identifies the machine at this address and stores what is learned. Returns the message of a failure.
     async fn identified(core: &Core, address: &str) -> Option<String> {
-        let mut record = core.store.node(&Scope::Site, "n1").await.unwrap();
+        let mut record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
         record.spec.bmc_address = address.to_owned();
         let done = identify(core, &record).await;
         let mut tx = core.store.write().await.unwrap();
-        let mut record = tx.node("n1").await.unwrap();
+        let mut record = tx.node(&"n1".into()).await.unwrap();
         if let Some(learned) = &done.learned {
             learned.store(&mut tx, &mut record, Timestamp(2)).await.unwrap();
         }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     async fn macs(core: &Core) -> Vec<String> {
-        core.store.node(&Scope::Site, "n1").await.unwrap().identity.macs
+        core.store.node(&Scope::Site, &"n1".into()).await.unwrap().identity.macs
     }
 
     #[tokio::test]
@@ -190,7 +190,7 @@ mod tests {
         enroll(&core, &address).await;
         assert_eq!(identified(&core, &address).await, None);
         assert_eq!(macs(&core).await, [CARD]);
-        assert_eq!(core.store.node_of_mac(CARD).await.unwrap().as_deref(), Some("n1"));
+        assert_eq!(core.store.node_of_mac(CARD).await.unwrap(), Some("n1".into()));
         // Root on the machine has changed its boot options since.
         let changed = bmc(&[OTHER_OPTION, CARD_OPTION]).await;
         assert_eq!(identified(&core, &changed).await, None);
@@ -215,7 +215,7 @@ mod tests {
         ] {
             assert!(message.contains(word), "{word}: {message}");
         }
-        let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+        let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
         assert_eq!(
             record.identity.uuid, UUID,
             "by which its requests on the boot network are found"
@@ -232,7 +232,7 @@ mod tests {
         let address = bmc(&[CARD_OPTION]).await;
         enroll(&core, &address).await;
         let mut tx = core.store.write().await.unwrap();
-        let mut record = tx.node("n1").await.unwrap();
+        let mut record = tx.node(&"n1".into()).await.unwrap();
         intent::boot_macs(&mut record, vec![OTHER.to_owned()]).unwrap();
         assert_eq!(record.identity.macs, [""; 0], "it counts after the identification");
         tx.save_node(&mut record, Timestamp(2)).await.unwrap();
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(macs(&core).await, [OTHER]);
         // The node has had an address: boot options are not read any more.
         let mut tx = core.store.write().await.unwrap();
-        let mut record = tx.node("n1").await.unwrap();
+        let mut record = tx.node(&"n1".into()).await.unwrap();
         record.spec.boot_macs.clear();
         tx.save_node(&mut record, Timestamp(3)).await.unwrap();
         tx.commit().await.unwrap();

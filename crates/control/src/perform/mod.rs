@@ -18,17 +18,15 @@ mod uefi;
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use rackwright_lifecycle::bmc_state::uefi::Baseline;
 use rackwright_lifecycle::drives::DriveList;
-use rackwright_lifecycle::{Agent, Bmc, ClusterId, Effect, EventKind, NodeId, Outcome, Power, Reading, Timestamp};
+use rackwright_lifecycle::{Agent, Bmc, Effect, EventKind, NodeId, Outcome, Power, Reading, Timestamp};
 use rackwright_store::{
-    BmcStateRow, EventRow, Identity, NetworkTest, NodeRecord, Proof, Readings, SettingsRead, StoreError, WriteTx,
+    BmcStateRow, EventRow, Identity, NodeRecord, Proof, Readings, SettingsRead, StoreError, WriteTx,
 };
 use tokio::sync::Notify;
 
-use crate::clusters::network::TestFuture;
 use crate::core::Core;
 use crate::credentials::{self, AccountOutcome};
 use crate::intent::known_macs;
@@ -246,15 +244,6 @@ pub trait Performer: Send + Sync {
         effect: Effect,
         nudge: &'a Notify,
     ) -> EffectFuture<'a>;
-
-    /// Tests the network between nodes of the cluster `cluster`.
-    fn test_network<'a>(
-        &'a self,
-        core: &'a Arc<Core>,
-        cluster: &'a ClusterId,
-        began: &'a NetworkTest,
-        nodes: Vec<NodeRecord>,
-    ) -> TestFuture<'a>;
 }
 
 /// BMCs over Redfish or IPMI, installed systems over SSH.
@@ -296,16 +285,6 @@ impl Performer for Hardware {
                 Box::pin(std::future::ready(EffectResult::failed("bug", message, false)))
             }
         }
-    }
-
-    fn test_network<'a>(
-        &'a self,
-        core: &'a Arc<Core>,
-        cluster: &'a ClusterId,
-        began: &'a NetworkTest,
-        nodes: Vec<NodeRecord>,
-    ) -> TestFuture<'a> {
-        Box::pin(crate::clusters::network::run(core, cluster, began, nodes))
     }
 }
 

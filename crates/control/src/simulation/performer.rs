@@ -14,7 +14,7 @@ use super::clusters::traffic;
 use super::gate::Gate;
 use super::world::{Content, Machine, Running, World, known_to_bmc, mac};
 use crate::clock;
-use crate::clusters::network::TestFuture;
+use crate::clusters::network::{NetworkTester, TestFuture};
 use crate::core::Core;
 use crate::credentials::change_with;
 use crate::credentials::fake::Lost;
@@ -49,8 +49,10 @@ impl Performer for Fake {
     ) -> EffectFuture<'a> {
         Box::pin(self.does(core, record, effect))
     }
+}
 
-    fn test_network<'a>(
+impl NetworkTester for Fake {
+    fn test<'a>(
         &'a self,
         _: &'a Arc<Core>,
         _: &'a ClusterId,

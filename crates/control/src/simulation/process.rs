@@ -26,6 +26,7 @@ use crate::agent_session::{ArrivingAgent, admit_agent, compare_ledger, heard, no
 use crate::agents::AdmittedAgent;
 use crate::agents::QUEUE;
 use crate::bmc::bmc_password_purpose;
+use crate::clusters::network::Tester;
 use crate::config::Config;
 use crate::core::{Core, Tasks};
 use crate::firmware_settings::Wanted;
@@ -97,6 +98,7 @@ async fn open(config: Config, fake: &Fake) -> Arc<Core> {
     let mut core = Arc::into_inner(opened).expect("nobody else has it yet");
     core.rng = fake.chance.clone();
     core.performer = Arc::new(fake.clone());
+    core.clusters.tester = Tester(Arc::new(fake.clone()));
     core.points = Some(Arc::new(GatePoints(fake.gate.clone())));
     core.tasks = Some(Tasks::default());
     Arc::new(core)

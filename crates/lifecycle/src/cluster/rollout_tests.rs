@@ -338,7 +338,7 @@ fn nodes_join_and_leave_a_cluster_in_use() {
     play.members[4].standing = Standing::Checked;
     assert_eq!(
         decide(&play.cluster, &play.facts(), NOW),
-        Decision::Act(Effect::LetHandOver(vec!["n04".into()]))
+        Decision::Act(Effect::LetHandOver(vec!["new".into()]))
     );
     play.members[4].standing = Standing::HandedOver;
     let erase = Wait::Erase { nodes: 1 };

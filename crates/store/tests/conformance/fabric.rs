@@ -192,8 +192,12 @@ async fn partitions_are_found_by_the_ids_of_their_clusters_within_the_scope() {
     }
     let keys = [held(1, "uid-gamma"), held(2, "uid-alpha"), held(3, "uid-beta")];
     put(&lab.store, &keys).await.unwrap();
-    let owners = async |scope: Scope, first: &str, last: &str| -> Vec<String> {
-        let found = lab.store.partitions_of_clusters(&scope, first, last).await.unwrap();
+    let owners = async |scope: Scope, first: &'static str, last: &'static str| -> Vec<String> {
+        let found = lab
+            .store
+            .partitions_of_clusters(&scope, &first.into(), &last.into())
+            .await
+            .unwrap();
         found.unwrap().keys.into_iter().map(|key| key.owner).collect()
     };
     let acme = || Scope::Customer("acme".into());
@@ -220,7 +224,7 @@ async fn faults_links_and_nodes_are_written_one_by_one() {
         compared_changes: 5,
         compared_reading: Some(at(8)),
     };
-    let impaired = |node: &str, seen| ImpairedNodeRow {
+    let impaired = |node: &'static str, seen| ImpairedNodeRow {
         node: node.into(),
         since: at(1),
         seen: at(seen),
@@ -240,7 +244,7 @@ async fn faults_links_and_nodes_are_written_one_by_one() {
     for (node, seen) in [("n3", 2), ("n2", 2), ("n1", 2), ("n1", 3), ("n4", 1)] {
         tx.put_impaired_node(&impaired(node, seen)).await.unwrap();
     }
-    tx.delete_impaired_node("n4").await.unwrap();
+    tx.delete_impaired_node(&"n4".into()).await.unwrap();
     let faults = [("f1".to_owned(), "[1]".to_owned()), ("f2".to_owned(), "{}".to_owned())];
     let all = [impaired("n1", 3), impaired("n2", 2), impaired("n3", 2)];
     assert_eq!(tx.fabric_comparison().await.unwrap(), Some(comparison.clone()));
@@ -254,8 +258,8 @@ async fn faults_links_and_nodes_are_written_one_by_one() {
     assert!(store.has_impaired_nodes().await.unwrap());
     // n2 is in no cluster.
     let own = [impaired("n1", 3), impaired("n3", 2)];
-    assert_eq!(store.impaired_nodes_of("alpha").await.unwrap(), own);
-    assert_eq!(store.impaired_nodes_of("beta").await.unwrap(), []);
+    assert_eq!(store.impaired_nodes_of(&"alpha".into()).await.unwrap(), own);
+    assert_eq!(store.impaired_nodes_of(&"beta".into()).await.unwrap(), []);
 }
 
 /// A lab with this document of the fabric, as it was before schema 35, and its store after the migration.

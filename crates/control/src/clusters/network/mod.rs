@@ -18,6 +18,7 @@ mod settings;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,11 +33,53 @@ use crate::core::Core;
 use crate::text::counted;
 
 pub use outcome::report;
-pub use plan::{Found, run};
+pub use plan::Found;
 pub use settings::Settings;
 
 /// A running test. `None`: the process stops.
 pub type TestFuture<'a> = Pin<Box<dyn Future<Output = Option<Found>> + Send + 'a>>;
+
+/// Tests the network between nodes: the nodes themselves, or a test's substitute.
+pub trait NetworkTester: Send + Sync {
+    /// Tests the network between nodes of the cluster `cluster`.
+    fn test<'a>(
+        &'a self,
+        core: &'a Arc<Core>,
+        cluster: &'a ClusterId,
+        began: &'a NetworkTest,
+        nodes: Vec<NodeRecord>,
+    ) -> TestFuture<'a>;
+}
+
+/// Traffic between the nodes over SSH.
+struct Traffic;
+
+impl NetworkTester for Traffic {
+    fn test<'a>(
+        &'a self,
+        core: &'a Arc<Core>,
+        cluster: &'a ClusterId,
+        began: &'a NetworkTest,
+        nodes: Vec<NodeRecord>,
+    ) -> TestFuture<'a> {
+        Box::pin(plan::run(core, cluster, began, nodes))
+    }
+}
+
+/// What tests the networks of clusters in this process.
+pub struct Tester(pub Arc<dyn NetworkTester>);
+
+impl Default for Tester {
+    fn default() -> Self {
+        Self(Arc::new(Traffic))
+    }
+}
+
+impl fmt::Debug for Tester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tester")
+    }
+}
 
 /// Time after which a blocked test is tried again, in seconds.
 pub const AGAIN_S: i64 = 600;
@@ -250,7 +293,7 @@ pub async fn ended(core: &Core) {
 
 /// The whole run, from the first login to the stored result.
 async fn run_test(core: &Arc<Core>, id: &ClusterId, began: &NetworkTest, nodes: Vec<NodeRecord>) {
-    let Some(found) = core.performer.test_network(core, id, began, nodes).await else {
+    let Some(found) = core.clusters.tester.0.test(core, id, began, nodes).await else {
         return;
     };
     for _ in 0..10 {

@@ -1,15 +1,13 @@
 use std::time::Duration;
 
 use rackwright_lifecycle::cluster::Wait;
-use rackwright_lifecycle::{ClusterId, Effect, NodeId};
+use rackwright_lifecycle::{ClusterId, NodeId};
 use rackwright_planner::handover::Verdict;
 use rackwright_planner::network::{Lane, Rule, Test, Topology, Transport, Usual, judge};
-use tokio::sync::Notify;
 
 use super::*;
 use crate::clusters::tests::{build, check, cluster, hall, names, spec, step};
 use crate::grpc::test_calls::create_cluster;
-use crate::perform::{EffectFuture, EffectResult, Performer};
 
 /// A program that exists but cannot be sent: there are no machines behind these rows.
 const ON: &str = "network_test: {program: /bin/sh}\n";
@@ -20,12 +18,8 @@ struct Play {
     ends: bool,
 }
 
-impl Performer for Play {
-    fn perform<'a>(&'a self, _: &'a Core, _: &'a NodeRecord, _: Effect, _: &'a Notify) -> EffectFuture<'a> {
-        Box::pin(std::future::ready(EffectResult::succeeded()))
-    }
-
-    fn test_network<'a>(
+impl NetworkTester for Play {
+    fn test<'a>(
         &'a self,
         _: &'a Arc<Core>,
         _: &'a ClusterId,
@@ -62,9 +56,9 @@ async fn let_go(core: &Core) -> usize {
 }
 
 #[tokio::test]
-async fn the_performer_makes_the_test_and_the_nodes_that_passed_are_let_go() {
+async fn the_tester_makes_the_test_and_the_nodes_that_passed_are_let_go() {
     let mut core = hall(32, ON).await;
-    core.parts().performer = Arc::new(Play { ends: true });
+    core.parts().clusters.tester = Tester(Arc::new(Play { ends: true }));
     begun(&core).await;
     let ended = async {
         while cluster(&core, "alpha").await.network.unwrap().until.is_some() {
@@ -81,7 +75,7 @@ async fn the_performer_makes_the_test_and_the_nodes_that_passed_are_let_go() {
 async fn a_run_is_a_task_of_its_process_and_ends_with_it() {
     let mut core = hall(32, ON).await;
     let tasks = crate::core::Tasks::default();
-    core.parts().performer = Arc::new(Play { ends: false });
+    core.parts().clusters.tester = Tester(Arc::new(Play { ends: false }));
     core.parts().tasks = Some(tasks.clone());
     begun(&core).await;
     let mut running = std::mem::take(&mut *tasks.lock().unwrap());

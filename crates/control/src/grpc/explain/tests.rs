@@ -290,7 +290,7 @@ async fn a_card_of_no_node_with_the_machines_uuid_is_suggested_while_its_boot_is
     assert_eq!(hints.len(), 1, "{hints:?}");
     let command = "rackwright node update n1 --boot-mac 58:a2:e1:bb:b1:0f --boot-mac 94:6d:ae:57:0d:d6: ";
     assert!(hints[0].starts_with(command), "{hints:?}");
-    let explained = explain(&core, "n1").await.unwrap();
+    let explained = explain(&core, &"n1".into()).await.unwrap();
     assert_eq!(explained.hints[0], hints[0]);
     record.node.state = State::Available;
     assert_eq!(card_hints(&core, &record).await.unwrap(), [""; 0]);
@@ -316,7 +316,7 @@ async fn each_fact_has_its_own_name() {
     let mut tx = core.store.write().await.unwrap();
     tx.put_agent_boot(&row).await.unwrap();
     tx.commit().await.unwrap();
-    let facts = explain(&core, "n1").await.unwrap().facts;
+    let facts = explain(&core, &"n1".into()).await.unwrap().facts;
     let names: Vec<_> = facts.iter().map(|fact| fact.name.as_str()).collect();
     let distinct: std::collections::BTreeSet<_> = names.iter().copied().collect();
     assert_eq!(distinct.len(), names.len(), "{names:?}");
