@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_api::v1;
 use rackwright_identity::{Rng as _, SystemRng, payload_hash};
-use rackwright_lifecycle::State;
+use rackwright_lifecycle::{NodeId, State};
 use rackwright_store::{AgentBootRow, AgentSession, NodeRecord};
 use rackwright_tpm::client::CERTIFICATE_MAX;
 use rackwright_tpm::credential::{self, SECRET};
@@ -218,12 +218,12 @@ pub fn digest(text: &str) -> Option<String> {
 ///
 /// # Errors
 /// There are no random numbers.
-pub fn challenge(node: &str, of: &AgentSession) -> Result<v1::Challenge, String> {
+pub fn challenge(node: &NodeId, of: &AgentSession) -> Result<v1::Challenge, String> {
     let mut nonce = vec![0; 32];
     SystemRng.fill(&mut nonce).map_err(|error| error.to_string())?;
     Ok(v1::Challenge {
         nonce,
-        node: node.to_owned(),
+        node: node.to_string(),
         claim_generation: of.generation,
         boot: of.boot.clone(),
         ..v1::Challenge::default()
@@ -269,7 +269,7 @@ impl Pending {
     ///
     /// # Errors
     /// They are not valid keys of a TPM.
-    pub fn new(keys: &v1::TpmKeys, node: &str, of: &AgentSession) -> Result<(Self, v1::Challenge), String> {
+    pub fn new(keys: &v1::TpmKeys, node: &NodeId, of: &AgentSession) -> Result<(Self, v1::Challenge), String> {
         let longest = keys.endorsement_public.len().max(keys.attestation_public.len());
         if longest > PUBLIC_MAX || keys.endorsement_certificate.len() > CERTIFICATE_MAX {
             return Err("its TPM's keys are too long".into());
@@ -290,7 +290,7 @@ impl Pending {
             nonce: nonce.to_vec(),
             credential_blob: made.blob,
             credential_seed: made.seed,
-            node: node.to_owned(),
+            node: node.to_string(),
             claim_generation: of.generation,
             boot: of.boot.clone(),
             bmc_secret: false,

@@ -86,10 +86,8 @@ async fn challenge(
 ) -> Option<DialogueOutcome> {
     let mut early = Vec::new();
     let made = match keys {
-        Some(keys) => {
-            Pending::new(keys, agent.node.as_str(), &agent.of).map(|(pending, challenge)| (Some(pending), challenge))
-        }
-        None => attestation::challenge(agent.node.as_str(), &agent.of).map(|challenge| (None, challenge)),
+        Some(keys) => Pending::new(keys, &agent.node, &agent.of).map(|(pending, challenge)| (Some(pending), challenge)),
+        None => attestation::challenge(&agent.node, &agent.of).map(|challenge| (None, challenge)),
     };
     let (pending, mut challenge) = match made {
         Ok(made) => made,
