@@ -13,6 +13,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("lifecycle", 0, &["pattern"]),
     ("api", 0, &[]),
     ("redfish-wire", 0, &[]),
+    ("redfish-mockup", 0, &[]),
     ("redfish", 1, &["pattern", "redfish-wire"]),
     ("redfish-record", 1, &["redfish", "redfish-wire"]),
     ("ipmi", 1, &[]),
@@ -85,7 +86,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
         ],
     ),
     ("sim-bmc", 1, &[]),
-    ("sim", 2, &["api", "agent", "tpm", "sim-bmc", "yaml"]),
+    ("sim", 2, &["api", "agent", "tpm", "sim-bmc", "redfish-mockup", "yaml"]),
     ("lab", 2, &["sim-bmc"]),
     (
         "fuzz",

@@ -1,53 +1,32 @@
-//! Serves a recorded BMC: a folder of `redfish/v1/.../index.json`, as `rackwright bmc record` and DMTF's tools write it.
-//! Read-only: sessions can be opened and closed with any name and password, and all other changes are refused.
+//! Serves a recorded BMC, read-only: sessions can be opened and closed with any name and password, and all other changes are
+//! refused.
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rackwright_redfish_mockup::{ReadError, key};
 use rackwright_sim_bmc::{BmcError, Identity, WAIT_LIMIT};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-/// Most resources of a recording.
-const MAX_RESOURCES: usize = 100_000;
-/// Largest resource, in bytes.
-const MAX_BYTES: u64 = 16 << 20;
 /// Most concurrent connections; further ones are dropped.
 const CONNECTIONS: usize = 32;
 
 /// Why a recording is not served.
 #[derive(Debug, thiserror::Error)]
 pub enum MockupError {
-    /// A file or folder cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The path of the file or folder.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// There is no service root.
-    #[error("{} holds no recording: neither redfish/v1/index.json nor index.json is a resource", path.display())]
-    NoRoot {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// It has more resources than any BMC.
-    #[error("{} holds more than {MAX_RESOURCES} resources", path.display())]
-    TooMany {
-        /// The folder.
-        path: PathBuf,
-    },
+    /// The recording cannot be read.
+    #[error(transparent)]
+    Recording(#[from] ReadError),
     /// The socket could not be opened.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -61,73 +40,29 @@ pub enum MockupError {
     Tls(#[from] BmcError),
 }
 
-/// The resources of a recording, by path in lower case: links and files differ in letter case on some BMCs.
-#[derive(Debug, Default)]
+/// The resources of a recording.
+#[derive(Debug)]
 pub struct Tree {
     resources: BTreeMap<String, Bytes>,
     sessions: Option<String>,
 }
 
 impl Tree {
-    /// Reads a folder. A file that is not JSON is left out and answers 404.
+    /// Reads a folder or a file; see [`rackwright_redfish_mockup::read`].
     ///
     /// # Errors
-    /// [`MockupError::Read`], [`MockupError::NoRoot`], [`MockupError::TooMany`].
-    pub fn read(folder: &Path) -> Result<Self, MockupError> {
-        let below = folder.join("redfish").join("v1");
-        let base = if below.is_dir() { below } else { folder.to_owned() };
-        let mut tree = Self::default();
-        let mut open = vec![base.clone()];
-        while let Some(folder) = open.pop() {
-            let failed = |source| MockupError::Read {
-                path: folder.clone(),
-                source,
-            };
-            for entry in std::fs::read_dir(&folder).map_err(failed)? {
-                let entry = entry.map_err(failed)?;
-                // Symbolic links are not followed: a recording may come from an untrusted source.
-                let kind = entry.file_type().map_err(failed)?;
-                if kind.is_dir() {
-                    open.push(entry.path());
-                } else if kind.is_file() && entry.file_name() == "index.json" {
-                    tree.add(&base, &entry.path())?;
-                }
-            }
-            if tree.resources.len() > MAX_RESOURCES {
-                return Err(MockupError::TooMany { path: base });
-            }
-        }
-        let root = tree.resources.get("/redfish/v1");
-        let root: Option<Value> = root.and_then(|body| serde_json::from_slice(body).ok());
-        let Some(root) = root else {
-            return Err(MockupError::NoRoot {
-                path: folder.to_owned(),
-            });
-        };
-        tree.sessions = root
-            .pointer("/Links/Sessions/@odata.id")
-            .and_then(Value::as_str)
-            .map(key);
-        Ok(tree)
-    }
-
-    fn add(&mut self, base: &Path, file: &Path) -> Result<(), MockupError> {
-        let failed = |source| MockupError::Read {
-            path: file.to_owned(),
-            source,
-        };
-        let mut bytes = Vec::new();
-        let open = std::fs::File::open(file).map_err(failed)?;
-        open.take(MAX_BYTES).read_to_end(&mut bytes).map_err(failed)?;
-        let folder = file.parent().and_then(|folder| folder.strip_prefix(base).ok());
-        let relative = folder
-            .map(|folder| folder.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        if serde_json::from_slice::<Value>(&bytes).is_ok() {
-            self.resources
-                .insert(key(&format!("/redfish/v1/{relative}")), bytes.into());
-        }
-        Ok(())
+    /// [`MockupError::Recording`].
+    pub fn read(path: &Path) -> Result<Self, MockupError> {
+        let resources = rackwright_redfish_mockup::read(path)?;
+        let root = resources.get("/redfish/v1");
+        let sessions = root.and_then(|root| root.pointer("/Links/Sessions/@odata.id")?.as_str());
+        Ok(Self {
+            sessions: sessions.map(key),
+            resources: resources
+                .into_iter()
+                .map(|(path, body)| (path, Bytes::from(body.to_string())))
+                .collect(),
+        })
     }
 
     /// The number of resources.
@@ -176,10 +111,6 @@ impl Tree {
             ),
         }
     }
-}
-
-fn key(path: &str) -> String {
-    path.trim_end_matches('/').to_lowercase()
 }
 
 fn reply(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {

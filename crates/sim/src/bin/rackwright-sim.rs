@@ -108,8 +108,8 @@ struct Cli {
     /// SKU to name in each machine's description
     #[arg(long, value_name = "NAME")]
     sku: Option<String>,
-    /// Serve a recorded BMC from this folder, read-only, in place of simulated machines, and print its address
-    #[arg(long, value_name = "DIR")]
+    /// Serve a recorded BMC from this folder or file, read-only, in place of simulated machines, and print its address
+    #[arg(long, value_name = "PATH")]
     mockup: Option<PathBuf>,
     /// Continue after standard input has closed
     #[arg(long)]
@@ -188,13 +188,13 @@ fn run(cli: Cli) -> Result<(), SimError> {
         .build()
         .map_err(system("start the async runtime"))?;
     match cli.mockup.clone() {
-        Some(folder) => runtime.block_on(serve_mockup(&cli, &folder)),
+        Some(recording) => runtime.block_on(serve_mockup(&cli, &recording)),
         None => runtime.block_on(serve(cli)),
     }
 }
 
 /// Serves a recorded BMC, on the loopback interface by default.
-async fn serve_mockup(cli: &Cli, folder: &Path) -> Result<(), SimError> {
+async fn serve_mockup(cli: &Cli, recording: &Path) -> Result<(), SimError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(system("listen for SIGTERM"))?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(system("listen for SIGHUP"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("listen for SIGINT"))?;
@@ -203,7 +203,7 @@ async fn serve_mockup(cli: &Cli, folder: &Path) -> Result<(), SimError> {
     if address.ip().is_unspecified() {
         address.set_ip(Ipv4Addr::LOCALHOST);
     }
-    let tree = Tree::read(folder)?;
+    let tree = Tree::read(recording)?;
     let count = tree.len();
     let mockup = Mockup::start(tree, address.into(), !cli.plain_http).await?;
     let words = [Some(mockup.url()), mockup.fingerprint()];
