@@ -1,21 +1,19 @@
 //! BIOS settings and Secure Boot as recorded BMCs report them, compared with the recordings themselves.
 //!
-//! Only with `RACKWRIGHT_MOCKUPS=DIR`, as in `mockups.rs`.
+//! The recordings are those of `mockups.rs`.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
+#[allow(dead_code)]
+mod recorded_service;
 #[path = "scripted/server.rs"]
 #[allow(dead_code)]
 mod server;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
-
-use rackwright_redfish::{AttributeKind, BmcClient, BmcTarget, RedfishError, Settings};
+use rackwright_redfish::{AttributeKind, RedfishError};
+use rackwright_redfish_mockup::key;
+use recorded_service::RecordedBmc;
 use serde_json::Value;
-use server::{Answer, Request, Server};
 
 /// Counts of a recording that were made without the client.
 struct Expected {
@@ -30,62 +28,10 @@ struct Expected {
     certificates: Option<usize>,
 }
 
-type Tree = BTreeMap<String, Value>;
-
-fn read_tree(root: &Path) -> Tree {
-    let (mut tree, mut folders) = (Tree::new(), vec![root.to_owned()]);
-    // One recording begins at the service root.
-    let prefix = if root.join("redfish/v1").is_dir() {
-        ""
-    } else {
-        "/redfish/v1"
-    };
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.file_name().is_some_and(|name| name == "index.json") {
-                let relative = folder.strip_prefix(root).unwrap().to_str().unwrap();
-                if let Ok(value) = serde_json::from_slice(&std::fs::read(&path).unwrap()) {
-                    tree.insert(key(&format!("{prefix}/{relative}")), value);
-                }
-            }
-        }
-    }
-    tree
-}
-
-fn key(path: &str) -> String {
-    path.trim_end_matches('/').to_lowercase()
-}
-
-async fn serve(tree: Tree) -> Server {
-    let handler = move |request: &Request| match request.method.as_str() {
-        "GET" => tree
-            .get(&key(&request.path))
-            .map_or_else(|| Answer::status(404), |body| Answer::json(200, body)),
-        "POST" if request.path.to_lowercase().trim_end_matches('/').ends_with("/sessions") => Answer::status(201)
-            .with("X-Auth-Token", "t")
-            .with("Location", &format!("{}/1", request.path)),
-        "DELETE" => Answer::status(204),
-        _ => Answer::status(405),
-    };
-    Server::start(None, Duration::ZERO, Arc::new(handler)).await
-}
-
-async fn check(folder: &Path, expected: &Expected) {
+async fn check(expected: &Expected) {
     let name = expected.recording;
-    let tree = read_tree(&folder.join(name));
-    let server = serve(tree.clone()).await;
-    let target = BmcTarget {
-        address: server.url(),
-        username: "admin".to_owned(),
-        password: "password".into(),
-        certificate_sha256: None,
-        system: expected.system.map(str::to_owned),
-    };
-    let client = BmcClient::connect(target, Settings::default()).await.unwrap();
+    let recorded_bmc = RecordedBmc::open(name, expected.system).await;
+    let (tree, server, client) = (&recorded_bmc.tree, &recorded_bmc.server, &recorded_bmc.client);
     let state = client.bios().await.unwrap().unwrap();
     assert_eq!(state.settings_path, expected.settings, "{name}");
     // Every attribute must be read with the recorded value.
@@ -145,15 +91,11 @@ async fn check(folder: &Path, expected: &Expected) {
         server.requests().iter().all(|request| request.method != "PATCH"),
         "{name}: it was only read"
     );
-    client.close().await.unwrap();
+    recorded_bmc.close(|_, _| false).await;
 }
 
 #[tokio::test]
 async fn recorded_settings() {
-    let Some(folder) = std::env::var_os("RACKWRIGHT_MOCKUPS").map(PathBuf::from) else {
-        println!("SKIPPED recorded settings: RACKWRIGHT_MOCKUPS is not set");
-        return;
-    };
     let all = [
         (
             "dell",
@@ -213,6 +155,6 @@ async fn recorded_settings() {
             mode,
             certificates,
         };
-        check(&folder, &expected).await;
+        check(&expected).await;
     }
 }

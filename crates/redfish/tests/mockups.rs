@@ -1,12 +1,13 @@
 //! The client against recorded services of real BMCs.
 //!
-//! Only with `RACKWRIGHT_MOCKUPS=DIR`, a folder with one folder for each recording, which holds
-//! `…/redfish/v1/…/index.json` (or `…/index.json`) as the BMC answered. The recordings are not part of this
-//! project, so without the variable nothing is tested.
+//! The recordings are small ones in this repository. `RACKWRIGHT_MOCKUPS=DIR` takes the whole recordings from `DIR`, which has
+//! a folder for each machine with `redfish/v1/.../index.json` (or `.../index.json`), as the BMC answered. Expected values are
+//! the same for both, except the number of log entries.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
 mod recorded_accounts;
+mod recorded_service;
 mod recorded_state;
 mod recount;
 #[path = "scripted/server.rs"]
@@ -14,15 +15,14 @@ mod recount;
 mod server;
 mod support_page;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rackwright_redfish::{BmcClient, BmcTarget, BootTarget, Persistence, PowerGoal, Settings};
+use rackwright_redfish::{BootTarget, Persistence, PowerGoal};
+use rackwright_redfish_mockup::{Resources, key};
 use rackwright_redfish_record::{RecordLimits, Recording};
+use recorded_service::recordings::NAMES;
+use recorded_service::{RecordedBmc, connect, recordings, reduce, serve};
 use serde_json::Value;
-use server::{Answer, Request, Server};
 
 /// Expected values of a machine's recording, counted without this client.
 struct Expected {
@@ -36,92 +36,15 @@ struct Expected {
     memory: usize,
     drives: usize,
     macs: usize,
+    /// Network adapters, firmware entries, power supplies, fans, sensors.
+    compared: [usize; 5],
     boot_written_to: &'static str,
 }
 
-type Tree = BTreeMap<String, Value>;
-
-/// Reads a recording. Paths are stored in lower case because links and files differ in letter case.
-fn read_tree(root: &Path) -> Tree {
-    let base = if root.join("redfish/v1").is_dir() {
-        root.join("redfish/v1")
-    } else {
-        root.to_owned()
-    };
-    let mut tree = Tree::new();
-    let mut folders = vec![base.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.file_name().is_some_and(|name| name == "index.json") {
-                let relative = folder.strip_prefix(&base).unwrap().to_str().unwrap().to_owned();
-                // A recorded file that is not JSON is left out and answers 404.
-                if let Ok(value) = serde_json::from_slice(&std::fs::read(&path).unwrap()) {
-                    tree.insert(key(&format!("/redfish/v1/{relative}")), value);
-                }
-            }
-        }
-    }
-    assert!(tree.len() > 100, "{} holds no recording", root.display());
-    tree
-}
-
-fn key(path: &str) -> String {
-    path.trim_end_matches('/').to_lowercase()
-}
-
-fn merge(into: &mut Value, from: &Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (name, value) in from {
-                merge(into.entry(name.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from.clone(),
-    }
-}
-
-async fn serve(tree: Tree) -> Server {
-    let tree = std::sync::Mutex::new(tree);
-    let handler = move |request: &Request| {
-        let mut tree = tree.lock().unwrap();
-        let path = key(&request.path);
-        match request.method.as_str() {
-            "GET" => tree
-                .get(&path)
-                .map_or_else(|| Answer::status(404), |body| Answer::json(200, body)),
-            "POST" if path.ends_with("/sessions") => Answer::status(201)
-                .with("X-Auth-Token", "t")
-                .with("Location", &format!("{}/1", request.path)),
-            "POST" => Answer::status(204),
-            "DELETE" => Answer::status(204),
-            "PATCH" => match tree.get_mut(&path) {
-                Some(body) => {
-                    merge(body, &request.body);
-                    Answer::status(204)
-                }
-                None => Answer::status(404),
-            },
-            _ => Answer::status(405),
-        }
-    };
-    Server::start(None, Duration::ZERO, Arc::new(handler)).await
-}
-
-async fn check(folder: &Path, expected: &Expected) {
+async fn check(expected: &Expected) {
     let name = expected.recording;
-    let tree = read_tree(&folder.join(name));
-    let server = serve(tree.clone()).await;
-    let target = BmcTarget {
-        address: server.url(),
-        username: "admin".to_owned(),
-        password: "password".into(),
-        certificate_sha256: None,
-        system: None,
-    };
-    let client = BmcClient::connect(target, Settings::default()).await.unwrap();
+    let recorded = RecordedBmc::open(name, None).await;
+    let (server, client) = (&recorded.server, &recorded.client);
     let identity = client.identity().await.unwrap();
     println!("{name}: {identity:?}");
     assert_eq!(identity.model.as_deref(), Some(expected.model), "{name}");
@@ -132,7 +55,8 @@ async fn check(folder: &Path, expected: &Expected) {
     for gap in &found.gaps {
         println!("{name}: gap {} {}", gap.path, gap.why);
     }
-    recount::check(name, &tree, &found);
+    let compared = recount::check(name, &recorded.tree, &found);
+    assert_eq!(compared, expected.compared, "{name}");
     let counts = [
         found.processors.len(),
         found.memory.len(),
@@ -170,54 +94,62 @@ async fn check(folder: &Path, expected: &Expected) {
         drives.len(),
         outcome.deviations
     );
-    client.close().await.unwrap();
     assert!(server.most_at_once() <= 2, "{name}");
+    recorded.close(recount::compares).await;
 }
 
 /// Records the service anew and scrubs it: it offers the same, and contains none of the identity.
-async fn record_anew(folder: &Path, name: &str) {
-    let connect = async |server: &Server| {
-        let target = BmcTarget {
-            address: server.url(),
-            username: "admin".to_owned(),
-            password: "password".into(),
-            certificate_sha256: None,
-            system: None,
-        };
-        BmcClient::connect(target, Settings::default()).await.unwrap()
-    };
-    let server = serve(read_tree(&folder.join(name))).await;
-    let client = connect(&server).await;
+async fn record_anew(name: &'static str) {
+    let RecordedBmc {
+        tree, server, client, ..
+    } = RecordedBmc::open(name, None).await;
     let (report, machine) = (client.probe().await.unwrap(), client.machine().await.unwrap());
     let recording = Recording::of(&client, &RecordLimits::default(), |_, _| {})
         .await
         .unwrap();
     client.close().await.unwrap();
+    drop(server);
     assert_eq!(recording.cut, None, "{name}");
-    let scrubbed = recording.scrubbed(&[], "admin").resources;
     let mut secrets: Vec<String> = machine.macs.iter().map(ToString::to_string).collect();
     secrets.extend(secrets.clone().iter().map(|mac| mac.replace(':', "")));
     secrets.extend(machine.identity.serial);
     secrets.extend(machine.identity.uuid);
-    for (path, body) in &scrubbed {
+    let secret_in = |path: &str, body: &Value| {
         let text = format!("{path} {body}").to_lowercase();
-        let left = secrets.iter().find(|secret| text.contains(&secret.to_lowercase()));
-        assert_eq!(left, None, "{name}: {path}: {body:#}");
+        secrets.iter().find(|secret| text.contains(&secret.to_lowercase()))
+    };
+    let revealing = recording
+        .resources
+        .iter()
+        .filter(|(path, body)| secret_in(path, body).is_some());
+    let revealing: BTreeSet<String> = revealing.map(|(path, _)| key(path)).collect();
+    println!(
+        "{name}: {} resources recorded anew, {} reveal the machine",
+        recording.resources.len(),
+        revealing.len()
+    );
+    assert!(revealing.len() >= 10, "{name}: {revealing:?}");
+    let scrubbed = recording.scrubbed(&[], "admin").resources;
+    for (path, body) in &scrubbed {
+        assert_eq!(secret_in(path, body), None, "{name}: {path}: {body:#}");
     }
-    println!("{name}: {} resources recorded anew", scrubbed.len());
     let served = serve(scrubbed.into_iter().map(|(path, body)| (key(&path), body)).collect()).await;
-    let again = connect(&served).await;
+    let again = connect(&served, None).await;
     assert_eq!(again.probe().await.unwrap(), report, "{name}");
     again.close().await.unwrap();
+    if reduce::is_wanted() {
+        reduce::add(name, &tree, revealing);
+    }
 }
 
-fn recordings() -> Vec<Expected> {
+fn expectations() -> [Expected; NAMES.len()] {
     let make = |recording,
                 machine,
                 model,
                 serial,
                 profile,
                 [processors, memory, drives, macs]: [usize; 4],
+                compared,
                 boot_written_to| Expected {
         recording,
         machine,
@@ -228,9 +160,10 @@ fn recordings() -> Vec<Expected> {
         memory,
         drives,
         macs,
+        compared,
         boot_written_to,
     };
-    vec![
+    [
         make(
             "dell",
             "Dell PowerEdge R750 (recorded)",
@@ -238,6 +171,7 @@ fn recordings() -> Vec<Expected> {
             "F54P1G3",
             "dell-idrac",
             [3, 16, 3, 7],
+            [4, 29, 2, 6, 33],
             "/redfish/v1/Systems/System.Embedded.1",
         ),
         make(
@@ -247,6 +181,7 @@ fn recordings() -> Vec<Expected> {
             "MXQ302099S",
             "hpe-ilo",
             [2, 16, 18, 9],
+            [3, 48, 2, 6, 0],
             "/redfish/v1/Systems/1",
         ),
         make(
@@ -256,6 +191,7 @@ fn recordings() -> Vec<Expected> {
             "J105958B",
             "lenovo-xcc",
             [10, 16, 4, 5],
+            [2, 43, 4, 10, 236],
             "/redfish/v1/Systems/1",
         ),
         make(
@@ -265,6 +201,7 @@ fn recordings() -> Vec<Expected> {
             "S889914X3710910",
             "supermicro",
             [2, 32, 8, 12],
+            [10, 106, 8, 6, 1],
             "/redfish/v1/Systems/1",
         ),
         make(
@@ -274,6 +211,7 @@ fn recordings() -> Vec<Expected> {
             "GJG9NF512A000302",
             "ami-megarac",
             [2, 16, 1, 2],
+            [0, 3, 2, 0, 2],
             "/redfish/v1/Systems/Self",
         ),
         make(
@@ -283,20 +221,28 @@ fn recordings() -> Vec<Expected> {
             "1662923610124",
             "nvidia-dgx-h100",
             [11, 40, 15, 5],
+            [12, 78, 6, 36, 503],
             "/redfish/v1/Systems/DGX/SD",
         ),
     ]
 }
 
+/// Also a resource that was added by hand is reduced: it contains no secret.
+#[test]
+fn small_recordings_are_reduced() {
+    for name in NAMES {
+        let small = rackwright_redfish_mockup::read(&recordings::small(name)).unwrap();
+        for (path, body) in &small {
+            assert_eq!(reduce::reduced(path, body), *body, "{name}: {path}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn recorded_services() {
-    let Some(folder) = std::env::var_os("RACKWRIGHT_MOCKUPS").map(PathBuf::from) else {
-        println!("SKIPPED recorded services: RACKWRIGHT_MOCKUPS is not set");
-        return;
-    };
-    for expected in recordings() {
-        check(&folder, &expected).await;
-        record_anew(&folder, expected.recording).await;
+    for expected in expectations() {
+        check(&expected).await;
+        record_anew(expected.recording).await;
     }
 }
 
@@ -308,19 +254,30 @@ struct Measured {
     temperatures: usize,
     hottest: (&'static str, f64, Option<f64>),
     supplies: usize,
+    /// Entries of the logs, in the whole and in the small recording, which keeps at most 16 entries of a log.
+    entries: [usize; 2],
 }
 
-fn measured() -> [Measured; 6] {
-    let make = |recording, system, watts, temperatures, hottest, supplies| Measured {
+fn measured() -> [Measured; NAMES.len()] {
+    let make = |recording, system, watts, temperatures, hottest, supplies, entries| Measured {
         recording,
         system,
         watts,
         temperatures,
         hottest,
         supplies,
+        entries,
     };
     [
-        make("dell", None, Some(614.0), 5, ("CPU2 Temp", 39.0, Some(99.0)), 2),
+        make(
+            "dell",
+            None,
+            Some(614.0),
+            5,
+            ("CPU2 Temp", 39.0, Some(99.0)),
+            2,
+            [10, 10],
+        ),
         make(
             "hpe",
             None,
@@ -328,9 +285,10 @@ fn measured() -> [Measured; 6] {
             47,
             ("38-PCI 5-I/O module", 88.0, Some(105.0)),
             2,
+            [20, 20],
         ),
         // EnvironmentMetrics reports 700, the older PowerControl 708.
-        make("lenovo", None, Some(700.0), 14, ("CPU 2 Temp", 30.0, None), 4),
+        make("lenovo", None, Some(700.0), 14, ("CPU 2 Temp", 30.0, None), 4, [18, 18]),
         make(
             "supermicro",
             None,
@@ -338,9 +296,10 @@ fn measured() -> [Measured; 6] {
             36,
             ("AOC_NIC12 Temp", 63.0, Some(100.0)),
             8,
+            [591, 32],
         ),
         // One node of four: its meter is disabled and reads 100.
-        make("gigabyte", None, None, 17, ("CPU0_DTS", 60.0, None), 0),
+        make("gigabyte", None, None, 17, ("CPU0_DTS", 60.0, None), 0, [40, 40]),
         // No meter: six supplies with excerpts that only link the sensors.
         make(
             "nvidia_viking",
@@ -349,27 +308,17 @@ fn measured() -> [Measured; 6] {
             107,
             ("TLIMIT_GB_SXM1", 60.0, None),
             6,
+            [459, 157],
         ),
     ]
 }
 
 #[tokio::test]
 async fn recorded_readings() {
-    let Some(folder) = std::env::var_os("RACKWRIGHT_MOCKUPS").map(PathBuf::from) else {
-        println!("SKIPPED recorded readings: RACKWRIGHT_MOCKUPS is not set");
-        return;
-    };
     for expected in measured() {
         let name = expected.recording;
-        let server = serve(read_tree(&folder.join(name))).await;
-        let target = BmcTarget {
-            address: server.url(),
-            username: "admin".to_owned(),
-            password: "password".into(),
-            certificate_sha256: None,
-            system: expected.system.map(str::to_owned),
-        };
-        let client = BmcClient::connect(target, Settings::default()).await.unwrap();
+        let recorded = RecordedBmc::open(name, expected.system).await;
+        let (server, client) = (&recorded.server, &recorded.client);
         let before = server.requests().len();
         let read = client.node_readings().await.unwrap();
         let requests = server.requests().len() - before;
@@ -403,11 +352,12 @@ async fn recorded_readings() {
             .iter()
             .find(|one| one.upper_critical.is_some_and(|limit| one.celsius >= limit));
         assert_eq!(hot, None, "{name}: a machine that ran well is said to be too hot");
+        recorded.close(|_, _| false).await;
     }
 }
 
 /// Entries in the recording itself, by the lower-case path of their log: inline entries, and links to recorded ones.
-fn recorded_entries(tree: &Tree) -> BTreeMap<String, usize> {
+fn recorded_entries(tree: &Resources) -> BTreeMap<String, usize> {
     let is_there = |member: &Value| {
         let link = key(member["@odata.id"].as_str().unwrap_or_default());
         member.as_object().is_some_and(|fields| fields.len() > 1) || tree.contains_key(&link)
@@ -427,23 +377,10 @@ fn recorded_entries(tree: &Tree) -> BTreeMap<String, usize> {
 
 #[tokio::test]
 async fn recorded_event_logs() {
-    let Some(folder) = std::env::var_os("RACKWRIGHT_MOCKUPS").map(PathBuf::from) else {
-        println!("SKIPPED recorded event logs: RACKWRIGHT_MOCKUPS is not set");
-        return;
-    };
     for expected in measured() {
         let name = expected.recording;
-        let tree = read_tree(&folder.join(name));
-        let recorded = recorded_entries(&tree);
-        let server = serve(tree).await;
-        let target = BmcTarget {
-            address: server.url(),
-            username: "admin".to_owned(),
-            password: "password".into(),
-            certificate_sha256: None,
-            system: expected.system.map(str::to_owned),
-        };
-        let client = BmcClient::connect(target, Settings::default()).await.unwrap();
+        let bmc = RecordedBmc::open(name, expected.system).await;
+        let (client, recorded) = (&bmc.client, recorded_entries(&bmc.tree));
         let found = client.event_log(100_000).await.unwrap();
         let read: BTreeMap<String, usize> = found.logs.iter().map(|log| (key(&log.path), log.read)).collect();
         let clearable = found.logs.iter().filter(|log| log.can_clear).count();
@@ -457,10 +394,12 @@ async fn recorded_event_logs() {
         for (log, count) in &recorded {
             assert_eq!(read.get(log), Some(count), "{name}: {log}");
         }
+        let count: usize = recorded.values().sum();
+        assert_eq!(found.entries.len(), count, "{name}: nothing is lost");
         assert_eq!(
-            found.entries.len(),
-            recorded.values().sum::<usize>(),
-            "{name}: nothing is lost"
+            count,
+            expected.entries[usize::from(recordings::whole().is_none())],
+            "{name}"
         );
         assert!(
             found.entries.is_sorted_by(|a, b| a.created_s >= b.created_s),
@@ -471,49 +410,24 @@ async fn recorded_event_logs() {
         }
         let newest = client.event_log(3).await.unwrap().entries;
         assert_eq!(newest, found.entries[..newest.len()], "{name}");
+        bmc.close(|path, _| recorded.contains_key(path.trim_end_matches("/entries")))
+            .await;
     }
 }
+
 #[tokio::test]
 async fn recorded_accounts() {
-    if std::env::var_os("RACKWRIGHT_MOCKUPS").is_none() {
-        println!("SKIPPED recorded accounts: RACKWRIGHT_MOCKUPS is not set");
-        return;
-    }
-    let kept = std::sync::Mutex::new(Vec::new());
-    recorded_accounts::check(async |recording| {
-        let server = serve(read_tree(&recording)).await;
-        let target = BmcTarget {
-            address: server.url(),
-            username: "admin".to_owned(),
-            password: "password".into(),
-            certificate_sha256: None,
-            system: None,
-        };
-        let client = BmcClient::connect(target, Settings::default()).await.unwrap();
-        kept.lock().unwrap().push(server);
-        client
-    })
-    .await;
+    recorded_accounts::check().await;
 }
 
 #[tokio::test]
 async fn recorded_bmc_state() {
-    let Some(folder) = std::env::var_os("RACKWRIGHT_MOCKUPS").map(PathBuf::from) else {
-        println!("SKIPPED recorded states of BMCs: RACKWRIGHT_MOCKUPS is not set");
-        return;
-    };
     for expected in measured() {
         let name = expected.recording;
-        let server = serve(read_tree(&folder.join(name))).await;
-        let target = BmcTarget {
-            address: server.url(),
-            username: "admin".to_owned(),
-            password: "password".into(),
-            certificate_sha256: None,
-            system: expected.system.map(str::to_owned),
-        };
-        let client = BmcClient::connect(target, Settings::default()).await.unwrap();
-        recorded_state::check(name, &client).await;
+        let recorded = RecordedBmc::open(name, expected.system).await;
+        let (server, client) = (&recorded.server, &recorded.client);
+        recorded_state::check(name, client).await;
         println!("{name}: {} requests", server.requests().len());
+        recorded.close(|_, _| false).await;
     }
 }

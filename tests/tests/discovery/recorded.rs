@@ -1,8 +1,7 @@
 //! Recorded services of real BMCs are identified correctly.
-//!
-//! Only with `RACKWRIGHT_MOCKUPS=DIR`, a folder with a folder for each recording. They are not part of this project.
 
-use std::path::PathBuf;
+#[path = "../../../crates/redfish/tests/recordings/mod.rs"]
+mod recordings;
 
 use rackwright_sim::install_crypto;
 use rackwright_sim::mockup::{Mockup, Tree};
@@ -12,18 +11,13 @@ use super::{ended, findings, found, plane, start, write};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recorded_services_are_found_for_what_they_are() {
-    let Some(folder) = std::env::var_os("RACKWRIGHT_MOCKUPS").map(PathBuf::from) else {
-        println!("SKIPPED recorded services: RACKWRIGHT_MOCKUPS is not set");
-        return;
-    };
     install_crypto();
     let dir = tempfile::tempdir().unwrap();
     let site = plane(dir.path(), "127.0.0.1", "answer_timeout_s: 30").await;
     let port = free_port();
-    let names = ["dell", "gigabyte", "hpe", "lenovo", "nvidia_viking", "supermicro"];
     let mut served = Vec::new();
-    for (host, name) in (1..).zip(names) {
-        let tree = Tree::read(&folder.join(name)).unwrap();
+    for (host, name) in (1..).zip(recordings::NAMES) {
+        let tree = Tree::read(&recordings::path(name)).unwrap();
         let address = format!("127.71.0.{host}:{port}").parse().unwrap();
         served.push(Mockup::start(tree, address, true).await.unwrap());
     }
@@ -45,7 +39,7 @@ async fn recorded_services_are_found_for_what_they_are() {
     ended(&site, &id).await;
     let all = findings(&site, &id);
     println!("{}", site.cli(["discover", "show", &id]));
-    for (mockup, name) in served.iter().zip(names) {
+    for (mockup, name) in served.iter().zip(recordings::NAMES) {
         assert_eq!(found(&all, mockup.url()), ("new", ""), "{name}: {all:#?}");
         let one = all.iter().find(|one| one["address"] == mockup.url()).unwrap();
         assert_eq!(one["certificate_sha256"], mockup.fingerprint().unwrap(), "{name}");

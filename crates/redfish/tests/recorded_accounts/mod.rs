@@ -1,8 +1,6 @@
 //! Accounts of recorded machines, compared with counts that were made without this client.
 
-use std::path::PathBuf;
-
-use rackwright_redfish::BmcClient;
+use super::recorded_service::RecordedBmc;
 
 /// Recording; slots; user names; shortest and longest password; refused logins that lock an account, and seconds of the
 /// lock.
@@ -48,10 +46,10 @@ const RECORDED: [Recorded; 6] = [
 ];
 
 /// Reads accounts, roles and policy of each recording and compares them with its content.
-pub async fn check(connect: impl AsyncFn(PathBuf) -> BmcClient) {
-    let folder = PathBuf::from(std::env::var_os("RACKWRIGHT_MOCKUPS").unwrap());
+pub async fn check() {
     for (recording, slots, users, lengths, lockout) in RECORDED {
-        let client = connect(folder.join(recording)).await;
+        let recorded = RecordedBmc::open(recording, None).await;
+        let client = &recorded.client;
         let policy = client.account_policy().await.unwrap();
         assert_eq!((policy.min_length, policy.max_length), lengths, "{recording}");
         assert_eq!((policy.lockout_threshold, policy.lockout_s), lockout, "{recording}");
@@ -80,6 +78,6 @@ pub async fn check(connect: impl AsyncFn(PathBuf) -> BmcClient) {
             users.len(),
             roles.len()
         );
-        client.close().await.unwrap();
+        recorded.close(|_, _| false).await;
     }
 }

@@ -74,9 +74,7 @@ const FIRMWARE: [Firmware; 6] = [
 ];
 
 fn check_firmware(name: &str, seen: &UefiState) {
-    let Some((_, options, mode, keys)) = FIRMWARE.iter().find(|row| row.0 == name) else {
-        return;
-    };
+    let (_, options, mode, keys) = FIRMWARE.iter().find(|row| row.0 == name).unwrap();
     let (Shown::Known(found), Shown::Known(order), Shown::Known(secure)) =
         (&seen.options, &seen.order, &seen.secure_boot)
     else {
@@ -120,9 +118,7 @@ pub async fn check(name: &str, client: &BmcClient) {
         println!("{name}: {part:?} {listed:?}");
     }
     check_firmware(name, state.uefi.as_ref().unwrap());
-    let Some((_, accounts, subscriptions, media, host, kcs)) = RECORDED.iter().find(|row| row.0 == name) else {
-        return;
-    };
+    let (_, accounts, subscriptions, media, host, kcs) = RECORDED.iter().find(|row| row.0 == name).unwrap();
     for (part, expected) in [
         (StatePart::Accounts, accounts),
         (StatePart::Subscriptions, subscriptions),

@@ -46,16 +46,42 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// All resources of a kind with these path segments after the root; `*` matches any single segment.
-fn rows(tree: &Tree, wanted: &str, place: &str, fields: &[&str]) -> Rows {
-    let pattern: Vec<&str> = place.split('/').collect();
-    let fits = |path: &str| {
-        let segments: Vec<&str> = path.trim_start_matches("/redfish/v1/").split('/').collect();
-        segments.len() == pattern.len() && segments.iter().zip(&pattern).all(|(a, b)| *b == "*" || a == b)
-    };
+/// A kind of resources, and the path segments after the root where they are compared; `*` matches any single segment.
+type Place = (&'static str, &'static str);
+
+const PROCESSORS: Place = ("Processor", "systems/*/processors/*");
+const MEMORY: Place = ("Memory", "systems/*/memory/*");
+const ADAPTERS: Place = ("NetworkAdapter", "chassis/*/networkadapters/*");
+const FIRMWARE: Place = ("SoftwareInventory", "updateservice/*/*");
+const SUPPLIES: Place = ("PowerSupply", "chassis/*/powersubsystem/powersupplies/*");
+const FANS: Place = ("Fan", "chassis/*/thermalsubsystem/fans/*");
+const CHASSIS: Place = ("Chassis", "chassis/*");
+const SENSORS: Place = ("SensorCollection", "chassis/*/sensors");
+
+fn is_of((wanted, place): Place, path: &str, body: &Value) -> bool {
+    let segments = path.trim_start_matches("/redfish/v1/").split('/');
+    let fits = |(segment, pattern): (&str, &str)| pattern == "*" || segment == pattern;
+    kind(body) == wanted
+        && segments.clone().count() == place.split('/').count()
+        && segments.zip(place.split('/')).all(fits)
+}
+
+/// Drives are compared in many places. One recording contains a copy of itself in a separate folder.
+fn is_drive(path: &str, body: &Value) -> bool {
+    let places = ["/redfish/v1/systems/", "/redfish/v1/chassis/"];
+    kind(body) == "Drive" && places.iter().any(|place| path.starts_with(place))
+}
+
+/// Whether [`check`] looks at a resource.
+pub fn compares(path: &str, body: &Value) -> bool {
+    let places = [PROCESSORS, MEMORY, ADAPTERS, FIRMWARE, SUPPLIES, FANS, CHASSIS, SENSORS];
+    places.iter().any(|place| is_of(*place, path, body)) || is_drive(path, body) || kind(body) == "SimpleStorage"
+}
+
+fn rows(tree: &Tree, is_wanted: impl Fn(&str, &Value) -> bool, fields: &[&str]) -> Rows {
     let found = tree
         .iter()
-        .filter(|(path, body)| kind(body) == wanted && !is_absent(body) && (place.is_empty() || fits(path)));
+        .filter(|(path, body)| is_wanted(path, body) && !is_absent(body));
     found
         .map(|(path, body)| (path.clone(), fields.iter().map(|field| text(&body[*field])).collect()))
         .collect()
@@ -119,14 +145,15 @@ fn parts(read: &[PartInfo]) -> Rows {
     read.iter().filter(|one| !one.path.contains('#')).map(row).collect()
 }
 
-/// Compares an inventory with the recording from which it was read.
-pub fn check(name: &str, tree: &Tree, read: &BmcInventory) {
+/// Compares an inventory with the recording from which it was read. Returns the numbers of network adapters, firmware
+/// entries, power supplies, fans and sensors in the recording.
+pub fn check(name: &str, tree: &Tree, read: &BmcInventory) -> [usize; 5] {
     processors(name, tree, read);
     memory(name, tree, read);
     drives(name, tree, read);
-    adapters_and_firmware(name, tree, read);
-    power_and_fans(name, tree, read);
-    sensors(name, tree, read);
+    let (adapters, firmware) = adapters_and_firmware(name, tree, read);
+    let (supplies, fans) = power_and_fans(name, tree, read);
+    [adapters, firmware, supplies, fans, sensors(name, tree, read)]
 }
 
 fn processors(name: &str, tree: &Tree, read: &BmcInventory) {
@@ -143,7 +170,7 @@ fn processors(name: &str, tree: &Tree, read: &BmcInventory) {
         "TotalCores",
         "TotalThreads",
     ];
-    let recorded = rows(tree, "Processor", "systems/*/processors/*", &fields);
+    let recorded = rows(tree, |path, body| is_of(PROCESSORS, path, body), &fields);
     same(name, "processors", &recorded, &processors.collect());
 }
 
@@ -160,7 +187,7 @@ fn memory(name: &str, tree: &Tree, read: &BmcInventory) {
         "CapacityMiB",
         "OperatingSpeedMhz",
     ];
-    let mut recorded = rows(tree, "Memory", "systems/*/memory/*", &fields);
+    let mut recorded = rows(tree, |path, body| is_of(MEMORY, path, body), &fields);
     recorded.retain(|(_, fields)| fields[3] != "0");
     same(name, "memory modules", &recorded, &memory.collect());
 }
@@ -181,10 +208,7 @@ fn drives(name: &str, tree: &Tree, read: &BmcInventory) {
         "Protocol",
         "CapacityBytes",
     ];
-    let mut recorded = rows(tree, "Drive", "", &fields);
-    // One recording contains a copy of itself in a separate folder.
-    let places = ["/redfish/v1/systems/", "/redfish/v1/chassis/"];
-    recorded.retain(|(path, _)| places.iter().any(|place| path.starts_with(place)));
+    let mut recorded = rows(tree, is_drive, &fields);
     // The drives of one machine have no facts and no storage links them; its older simple storage lists them inline.
     recorded.retain(|(_, fields)| fields.iter().any(|field| !field.is_empty()));
     let (held, linked): (Rows, Rows) = drives.partition(|(path, _)| path.contains('#'));
@@ -194,7 +218,7 @@ fn drives(name: &str, tree: &Tree, read: &BmcInventory) {
     }
 }
 
-fn adapters_and_firmware(name: &str, tree: &Tree, read: &BmcInventory) {
+fn adapters_and_firmware(name: &str, tree: &Tree, read: &BmcInventory) -> (usize, usize) {
     let adapters = read
         .nics
         .iter()
@@ -203,25 +227,22 @@ fn adapters_and_firmware(name: &str, tree: &Tree, read: &BmcInventory) {
         let words = [&one.manufacturer, &one.model, &one.serial].map(or_empty);
         (path(&one.path), words.into_iter().collect())
     });
-    let recorded = rows(tree, "NetworkAdapter", "chassis/*/networkadapters/*", &PART);
-    same(name, "network adapters", &recorded, &adapters.collect());
+    let recorded_adapters = rows(tree, |path, body| is_of(ADAPTERS, path, body), &PART);
+    same(name, "network adapters", &recorded_adapters, &adapters.collect());
     let firmware = read.firmware.iter().map(|one| {
         let fields = vec![or_empty(&one.name), or_empty(&one.version), or_empty(&one.updateable)];
         (path(&one.path), fields)
     });
-    let recorded = rows(
-        tree,
-        "SoftwareInventory",
-        "updateservice/*/*",
-        &["Name", "Version", "Updateable"],
-    );
+    let fields = ["Name", "Version", "Updateable"];
+    let recorded = rows(tree, |path, body| is_of(FIRMWARE, path, body), &fields);
     same(name, "firmware entries", &recorded, &firmware.collect());
+    (recorded_adapters.len(), recorded.len())
 }
 
-fn power_and_fans(name: &str, tree: &Tree, read: &BmcInventory) {
-    let supplies = rows(tree, "PowerSupply", "chassis/*/powersubsystem/powersupplies/*", &PART);
+fn power_and_fans(name: &str, tree: &Tree, read: &BmcInventory) -> (usize, usize) {
+    let supplies = rows(tree, |path, body| is_of(SUPPLIES, path, body), &PART);
     same(name, "power supplies", &supplies, &parts(&read.power_supplies));
-    let fans = rows(tree, "Fan", "chassis/*/thermalsubsystem/fans/*", &PART);
+    let fans = rows(tree, |path, body| is_of(FANS, path, body), &PART);
     same(name, "fans", &fans, &parts(&read.fans));
     if supplies.is_empty() {
         assert_eq!(
@@ -238,14 +259,16 @@ fn power_and_fans(name: &str, tree: &Tree, read: &BmcInventory) {
         read.power_supplies.len(),
         read.fans.len()
     );
+    (read.power_supplies.len(), read.fans.len())
 }
 
-fn sensors(name: &str, tree: &Tree, read: &BmcInventory) {
+fn sensors(name: &str, tree: &Tree, read: &BmcInventory) -> usize {
     let listed: BTreeSet<String> = read.sensors.iter().map(|link| path(link)).collect();
-    let is_sensor =
-        |(path, body): &(&String, &Value)| kind(body) == "Sensor" && path.starts_with("/redfish/v1/chassis/");
-    let recorded = tree.iter().filter(is_sensor).map(|(path, _)| path);
-    let lost: Vec<&String> = recorded.filter(|path| !listed.contains(*path)).collect();
+    let lists = tree.iter().filter(|(path, body)| is_of(SENSORS, path, body));
+    let members = lists.filter_map(|(_, body)| body["Members"].as_array()).flatten();
+    let recorded: BTreeSet<String> = members.filter_map(|one| one["@odata.id"].as_str().map(path)).collect();
+    let lost: Vec<_> = recorded.difference(&listed).collect();
     assert!(lost.is_empty(), "{name}: sensors lost: {lost:#?}");
     println!("{name}: {} sensors", listed.len());
+    recorded.len()
 }

@@ -1,5 +1,5 @@
 //! `docs/bmc-support.md`: the capabilities of each machine. Each test writes or checks the rows of the machines that it
-//! has; the rows of missing machines (recordings, emulators) are kept. `UPDATE_DOCS=1` writes.
+//! has; the rows of missing machines (emulators) are kept. `UPDATE_DOCS=1` writes.
 
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
@@ -31,9 +31,9 @@ const TABLES: [(&str, Capability); 4] = [
 ];
 const INTRODUCTION: &str = "# Capabilities of BMCs
 
-Tests check and write this page (`UPDATE_DOCS=1`): `crates/redfish/tests/mockups.rs` (recorded machines, with `RACKWRIGHT_MOCKUPS`),
-`crates/redfish/tests/sushy.rs`, `crates/sim/tests/mockup.rs`, `crates/lab/tests/support.rs`, `crates/ipmi/tests`. A run leaves the rows of
-other machines unchanged.
+Tests check and write this page (`UPDATE_DOCS=1`): `crates/redfish/tests/mockups.rs`
+([recorded machines](../crates/redfish/tests/recordings/README.md)), `crates/redfish/tests/sushy.rs`, `crates/sim/tests/mockup.rs`,
+`crates/lab/tests/support.rs`, `crates/ipmi/tests`. A run leaves the rows of other machines unchanged.
 
 `pass`: the BMC offers this in a form that Rackwright can use. `-`: the BMC does not offer this. `fail`: the BMC links a resource that cannot
 be read. `rackwright bmc probe` shows the same for any BMC, with reasons ([bmc.md](bmc.md)).
