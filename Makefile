@@ -62,7 +62,7 @@ test-attacks: deps ## The attacks of docs/security.md against a running rackwrig
 	cargo build --locked --workspace --bins --profile $(PROFILE)
 	cargo nextest run --locked -p rackwright-tests --test attacks --cargo-profile $(PROFILE)
 
-# Seeds of `make simulation`. `make test` runs fewer of the clusters.
+# Seeds of `make simulation`. `make test` runs 1,000 of the nodes and 150 of the clusters.
 SEEDS ?= 2000
 
 .PHONY: simulation
