@@ -430,11 +430,13 @@ async fn a_port_that_has_just_come_up_is_no_breach() {
     assert!(breaches(&core).await.is_empty());
     assert_eq!(manager.changes.load(Ordering::Relaxed), 1);
     manager.inactive.lock().unwrap().clear();
-    // Each check reads a quarter of the 256 ports, so the fifth check reads this port again.
-    for minute in 2..=5 {
-        assert!(breaches(&core).await.is_empty());
+    // A check reads some of the ports. All are read again before the next proof, after ten minutes.
+    for minute in 2..10 {
         clock::simulated::set(now.plus(minutes(minute)));
         rounds.run(&core).await;
+        if !breaches(&core).await.is_empty() {
+            break;
+        }
     }
     assert_eq!(breaches(&core).await.len(), 2, "open and cut off");
     assert_eq!(manager.changes.load(Ordering::Relaxed), 2, "repaired at once");
