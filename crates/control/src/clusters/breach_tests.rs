@@ -96,7 +96,7 @@ fn each_fault_of_a_table_is_a_breach_of_its_kind_and_names_its_clusters() {
             // Limited in the own partition, and in beta's.
             (2, &[0x0001, 0x0002, 0x7fff]),
             (3, &[0x8002, 0x7fff]),
-            // No cluster's port, in a partition that nobody made.
+            // No cluster's port, in a partition of no cluster.
             (6, &[0xffff, 0x8077]),
         ]),
     );

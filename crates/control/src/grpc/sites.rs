@@ -189,7 +189,7 @@ impl Sites {
         Ok((version, conflicts))
     }
 
-    /// Clusters with a partition whose nodes lack port GUIDs in the files, one sentence each.
+    /// Clusters with a partition and with nodes that lack port GUIDs in the files, one sentence each.
     async fn lacking_ports(&self, site: &Site) -> Result<Vec<String>, ApiError> {
         let core = &self.0;
         let mut lacking = Vec::new();

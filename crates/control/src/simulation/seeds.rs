@@ -25,7 +25,7 @@ fn cpus() -> Vec<usize> {
 fn pin_to_cpu(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu).expect("a processor of this machine");
-    sched_setaffinity(Pid::from_raw(0), &set).expect("the thread stays where it is told");
+    sched_setaffinity(Pid::from_raw(0), &set).expect("the thread can be bound to a processor");
 }
 
 fn number(name: &str) -> Option<u64> {

@@ -96,7 +96,7 @@ pub struct CableFault {
     pub replacements: Vec<Replacement>,
 }
 
-/// A device in the place of a planned one whose GUID is another.
+/// A device with another GUID in the place of a planned device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
     /// The planned device's name, such as `gpu-093 mlx5_3` or `leaf-12`.
