@@ -62,7 +62,7 @@ test-attacks: deps ## The attacks of docs/security.md against a running rackwrig
 	cargo build --locked --workspace --bins --profile $(PROFILE)
 	cargo nextest run --locked -p rackwright-tests --test attacks --cargo-profile $(PROFILE)
 
-# Seeds of `make simulation`. `make test` runs 1,000 of the nodes and 150 of the clusters.
+# Seeds of `make simulation`. `make test` runs 300 of the nodes and 60 of the clusters.
 SEEDS ?= 2000
 
 .PHONY: simulation
@@ -174,7 +174,7 @@ MACHINES ?= 500
 chaos: deps ## Kill replicas every few seconds, and PostgreSQL once, while MACHINES simulated machines deploy
 	@cargo build --locked --workspace --bins
 	@RACKWRIGHT_CHAOS_MACHINES=$(MACHINES) cargo nextest run --locked -p rackwright-tests \
-	  -E 'test(many_machines_are_deployed_whoever_is_killed)' --no-capture
+	  -E 'test(many_machines_are_deployed_though_replicas_are_killed)' --no-capture
 
 # Machines of each run of bench-fleet, and what else its program is told: FLEET_ARGS='--profile dgx-h100'.
 NODES ?= 1000 10000
@@ -184,11 +184,11 @@ FLEET_ARGS ?=
 bench-fleet: deps-bench release ## NODES simulated machines through their whole life, 1,000 and 10,000 if not said; prints JSON
 	@for nodes in $(NODES); do target/release/rackwright-bench fleet --nodes $$nodes $(FLEET_ARGS); done
 
-# What bench-placement is told: PLACEMENT_ARGS='latency --pods 98', or 'trace --days 30'.
+# Arguments of bench-placement: PLACEMENT_ARGS='validation', 'plan', 'latency --pods 98', or 'trace --days 30'.
 PLACEMENT_ARGS ?=
 
 .PHONY: bench-placement
-bench-placement: deps-bench ## Where clusters go: time of a decision among 100,000 nodes, and a month's utilisation; prints JSON
+bench-placement: deps-bench ## Where clusters go: check and decisions for 100,000 nodes, and a month's utilisation; prints JSON
 	@cargo build --locked --release -p rackwright-planner --bin rackwright-bench-placement >&2
 	@target/release/rackwright-bench-placement $(PLACEMENT_ARGS)
 
@@ -203,7 +203,7 @@ bench-redfish: deps-bench ## Walks and power cycles of simulated BMCs by our Red
 
 .PHONY: release
 release:
-	@cargo build --locked --release -p rackwright-control -p rackwright-bench -p rackwright-sim --bins >&2
+	@cargo build --locked --release -p rackwright-daemon -p rackwright-bench -p rackwright-sim --bins >&2
 
 .PHONY: clean-images
 clean-images: ## Removes what images/ built and downloaded

@@ -114,8 +114,12 @@ def admitted(hall, request):
                 if cluster["own_cooling"]:
                     alone_cooling[unit].add(cluster["customer"])
     me = {request["customer"]}
+    down, up = request["ratio"]
+    needs_all_rails = request["size"] > 1 and down <= up
     for node in hall.free:
         n = hall.nodes[node]
+        if needs_all_rails and n["impaired"]:
+            continue
         if n["sku"] != request["sku"] or set(n["labels"]) & set(request["avoid"]):
             continue
         if request["survives"] and not hall.survives(node):

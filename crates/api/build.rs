@@ -17,10 +17,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     files.sort();
     let descriptors = protox::compile(&files, [&root])?;
-    fs::write(
-        PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin"),
-        descriptors.encode_to_vec(),
-    )?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    // Comments and positions are two thirds of the bytes. A program that reads the descriptors at each start does without.
+    let mut bare = descriptors.clone();
+    for file in &mut bare.file {
+        file.source_code_info = None;
+    }
+    fs::write(out.join("bare_descriptors.bin"), bare.encode_to_vec())?;
     tonic_prost_build::configure()
         .codec_path("crate::codec::Prost")
         .compile_fds(descriptors)?;

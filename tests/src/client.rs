@@ -93,7 +93,7 @@ impl Client {
             if let Some(status) = self.child.try_wait().expect("it can be waited for") {
                 return status.code();
             }
-            assert!(Instant::now() < deadline, "it goes on: {}", self.text());
+            assert!(Instant::now() < deadline, "it continues: {}", self.text());
             tokio::time::sleep(LOOK).await;
         }
     }

@@ -1,6 +1,6 @@
 //! A real OpenSM on a fabric that ibsim plays: in its own folder and under its own name, and stopped with its owner.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -19,8 +19,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::process;
 
-/// Time limit of every wait for ibsim or OpenSM. Five times the need of a busy computer.
-const WAIT_LIMIT: Duration = Duration::from_secs(120);
+/// Time limit of every wait for ibsim or OpenSM. Each takes seconds on a quiet computer.
+const WAIT_LIMIT: Duration = Duration::from_secs(600);
+/// Time limit of each tool that reads the fabric.
+const TOOL_LIMIT: Duration = Duration::from_secs(120);
 /// The library of Debian's libumad2sim that connects the tools to ibsim.
 const UMAD2SIM: &str = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so";
 
@@ -64,11 +66,24 @@ pub struct Lab {
 impl Lab {
     /// A rail-optimised tree of this many hosts with eight adapters each, at HDR: ibsim 0.10 does not know NDR.
     pub async fn start(hosts: u32) -> Self {
+        Self::start_with(hosts, 0).await
+    }
+
+    /// Another such fabric, with other GUIDs than that of `start`.
+    pub async fn second(hosts: u32) -> Self {
+        Self::start_with(hosts, 1 << 40).await
+    }
+
+    /// `more` is added to every GUID.
+    async fn start_with(hosts: u32, more: u64) -> Self {
         let tree = FatTree {
             speed: Speed::Hdr,
             ..FatTree::rail_optimised(hosts)
         };
-        let (devices, cables) = tree.plan().expect("a tree");
+        let (mut devices, cables) = tree.plan().expect("a tree");
+        for device in &mut devices {
+            device.guid = device.guid.and_then(|guid| Guid::new(guid.get() + more));
+        }
         Self::play(Plan::new(&devices, &cables).expect("a plan"), 0).await
     }
 
@@ -108,12 +123,13 @@ impl Lab {
             own("OSM_CACHE_DIR", &here.display().to_string()),
         ];
         let (ibsim, prompts) = start_ibsim(here, &console, &environment).await;
+        // A standby notices after three seconds that the master is gone. After a shorter time it would take the place of a
+        // master that is slow on a busy computer.
+        let options = "sminfo_polling_timeout 500\npolling_retry_number 6\n";
+        std::fs::write(here.join("opensm.conf"), options).expect("its options");
+        let closed = rackwright_infiniband::Partitions::default().render().expect("a file");
+        std::fs::write(here.join("partitions.conf"), closed).expect("its partitions");
         let opensm = start_opensm(here, &environment);
-        std::fs::write(
-            here.join("opensm.pid"),
-            format!("{}\n", opensm.id().expect("OpenSM runs")),
-        )
-        .expect("its number");
         let lab = Self {
             plan,
             less,
@@ -159,14 +175,15 @@ impl Lab {
         let tools = Tools::new(ToolSettings {
             directory: Some(self.folder.path().to_owned()),
             environment: self.environment(),
-            timeout: Duration::from_secs(20),
+            timeout: TOOL_LIMIT,
             ..ToolSettings::default()
         });
         let settings = OpenSmSettings {
             partitions: partitions.to_owned(),
             log: self.path("osm.log"),
             options: Some(self.path("opensm.conf")),
-            process: Process::Number(self.opensm.id().expect("OpenSM runs")),
+            process: Process::File(self.path("opensm.pid")),
+            standbys: BTreeSet::new(),
             deadline,
         };
         OpenSm::new(settings, Diags::new(tools))
@@ -233,7 +250,7 @@ impl Lab {
     async fn run_commands(&mut self, commands: &[String]) {
         self.quiet().await;
         let before = self.sweeps_seen();
-        self.signal(Signal::SIGSTOP);
+        process::freeze(self.opensm.id().expect("OpenSM runs"));
         for command in commands {
             let done = *self.prompts.borrow();
             writeln!(self.console, "{command}").expect("the console takes it");
@@ -244,6 +261,53 @@ impl Lab {
         self.signal(Signal::SIGHUP);
         self.wait_for_sweep(before).await;
         self.quiet().await;
+    }
+
+    /// Kills OpenSM, as a crash would.
+    pub async fn kill_opensm(&mut self) {
+        self.opensm.kill().await.expect("OpenSM is killed");
+    }
+
+    /// Starts OpenSM after `kill_opensm`, with the partition file that is there, and waits for its first sweep.
+    pub async fn start_opensm(&mut self) {
+        std::fs::remove_file(self.path("osm.log")).expect("its former log");
+        self.opensm = start_opensm(self.folder.path(), &self.environment);
+        self.wait_for_sweep(0).await;
+    }
+
+    /// Starts a second OpenSM at another adapter, with the highest priority and without partitions: every port becomes a full
+    /// member of the default partition. Waits until that one is the master.
+    pub async fn start_rival(&self, device: &str) -> Child {
+        let here = self.path("rival");
+        std::fs::create_dir(&here).expect("a folder");
+        let own = |(name, value): &(String, String)| match name.as_str() {
+            "SIM_HOST" => (name.clone(), self.id_of(device).replace('"', "")),
+            "OSM_TMP_DIR" | "OSM_CACHE_DIR" => (name.clone(), here.display().to_string()),
+            _ => (name.clone(), value.clone()),
+        };
+        let environment: Vec<(String, String)> = self.environment.iter().map(own).collect();
+        let rival = run_opensm(&here, &environment, &["-p", "15"]);
+        wait_for_sweep_in(&here.join("osm.log"), 0).await;
+        rival
+    }
+
+    /// Replaces an adapter by one with another port GUID, at the same cable.
+    pub async fn replace_adapter(&mut self, device: &str, port: Guid) {
+        let (cable, own) = (self.cable(device, 1), self.id_of(device));
+        self.run_commands(&[
+            format!("Unlink {}", cable.a),
+            format!("Guid {own} {:#x}", port.get() - 1),
+            format!("Guid {own}[1] {:#x}", port.get()),
+            format!("ReLink {}", cable.a),
+        ])
+        .await;
+    }
+
+    /// ibsim's id of a device.
+    fn id_of(&self, name: &str) -> String {
+        let mut devices = self.plan.fabric().devices();
+        let (_, device) = devices.find(|(_, known)| *known.name == *name).expect("a device");
+        id(device, self.less)
     }
 
     fn signal(&self, signal: Signal) {
@@ -269,20 +333,23 @@ impl Lab {
     }
 
     fn sweeps_seen(&self) -> usize {
-        let log = std::fs::read(self.path("osm.log")).unwrap_or_default();
-        String::from_utf8_lossy(&log).matches("SUBNET UP").count()
+        sweeps_in(&self.path("osm.log"))
     }
 
-    /// Only OpenSM's log shows a sweep.
+    /// OpenSM is started without regular sweeps. On a busy computer a sweep can lose packets and fail: then another one is
+    /// requested.
     async fn wait_for_sweep(&self, before: usize) {
+        let log = self.path("osm.log");
         let deadline = Instant::now() + WAIT_LIMIT;
-        loop {
-            let seen = self.sweeps_seen();
-            if seen > before {
-                return;
+        let mut requested = 0;
+        while sweeps_in(&log) <= before {
+            let text = || std::fs::read_to_string(&log).unwrap_or_default();
+            assert!(Instant::now() < deadline, "no sweep within {WAIT_LIMIT:?}:\n{}", text());
+            let failed = failed_sweeps_in(&log);
+            if failed > requested {
+                requested = failed;
+                self.signal(Signal::SIGHUP);
             }
-            let log = || std::fs::read_to_string(self.path("osm.log")).unwrap_or_default();
-            assert!(Instant::now() < deadline, "no sweep within {WAIT_LIMIT:?}:\n{}", log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -291,6 +358,29 @@ impl Lab {
     pub async fn stop(mut self) {
         self.opensm.kill().await.expect("OpenSM is stopped");
         self.ibsim.kill().await.expect("ibsim is stopped");
+    }
+}
+
+fn sweeps_in(log: &Path) -> usize {
+    let log = std::fs::read(log).unwrap_or_default();
+    String::from_utf8_lossy(&log).matches("SUBNET UP").count()
+}
+
+/// The failed sweeps since the last one that succeeded.
+fn failed_sweeps_in(log: &Path) -> usize {
+    let log = std::fs::read(log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let since = log.rsplit("SUBNET UP").next().unwrap_or_default();
+    since.matches("Errors during initialization").count()
+}
+
+/// Only OpenSM's log shows a sweep.
+async fn wait_for_sweep_in(log: &Path, before: usize) {
+    let deadline = Instant::now() + WAIT_LIMIT;
+    while sweeps_in(log) <= before {
+        let text = || std::fs::read_to_string(log).unwrap_or_default();
+        assert!(Instant::now() < deadline, "no sweep within {WAIT_LIMIT:?}:\n{}", text());
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -325,22 +415,29 @@ async fn start_ibsim(here: &Path, console: &File, environment: &[(String, String
 }
 
 async fn until(out: &mut BufReader<impl AsyncRead + Unpin>, words: &str) {
-    let mut said = String::new();
-    while out.read_line(&mut said).await.expect("ibsim's output") > 0 {
-        if said.contains(words) {
+    let mut line = String::new();
+    while out.read_line(&mut line).await.expect("ibsim's output") > 0 {
+        if line.contains(words) {
             return;
         }
     }
-    panic!("ibsim ended: {said}");
+    panic!("ibsim ended: {line}");
 }
 
+/// OpenSM with the options and partitions in this folder. Its process id is written there.
 fn start_opensm(here: &Path, environment: &[(String, String)]) -> Child {
-    std::fs::write(here.join("opensm.conf"), "# OpenSM's own values\n").expect("its options");
-    let closed = rackwright_infiniband::Partitions::default().render().expect("a file");
-    std::fs::write(here.join("partitions.conf"), closed).expect("its partitions");
+    let options = here.join("opensm.conf").display().to_string();
+    let opensm = run_opensm(here, environment, &["-F", &options]);
+    let pid = opensm.id().expect("OpenSM runs");
+    std::fs::write(here.join("opensm.pid"), format!("{pid}\n")).expect("its number");
+    opensm
+}
+
+fn run_opensm(here: &Path, environment: &[(String, String)], further: &[&str]) -> Child {
     let file = |name: &str| File::create(here.join(name)).expect("a file");
     Command::new("opensm")
         .current_dir(here)
+        .args(further)
         .args(["-d2", "-e", "-R", "minhop", "-s", "0", "-f"])
         .arg(here.join("osm.log"))
         .arg("-P")

@@ -116,8 +116,8 @@ impl IpmiSim {
                 assert!(count > 0, "ipmi_sim has gone");
             }
         };
-        let told = tokio::time::timeout(LIMIT, all).await;
-        assert!(told.is_ok(), "{wanted:?} was not typed");
+        let typed = tokio::time::timeout(LIMIT, all).await;
+        assert!(typed.is_ok(), "{wanted:?} was not typed");
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod fabric;
+pub mod hall;
 pub mod ipmi;
 pub mod neighbour;
 pub mod plane;

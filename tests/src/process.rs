@@ -1,6 +1,8 @@
 //! Signals to processes that a test started.
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 /// Sends a signal to a process.
@@ -10,5 +12,40 @@ use nix::unistd::Pid;
 pub fn signal(pid: u32, signal: Signal) {
     if let Err(error) = kill(Pid::from_raw(pid.cast_signed()), signal) {
         panic!("{signal} to process {pid}: {error}");
+    }
+}
+
+/// Stops a child of this process, and returns when all its threads stand still: on a busy computer they run on for a while
+/// after the signal. `SIGCONT` lets the child run again.
+///
+/// # Panics
+/// If there is no such child.
+pub fn freeze(pid: u32) {
+    signal(pid, Signal::SIGSTOP);
+    loop {
+        match waitid(Id::Pid(Pid::from_raw(pid.cast_signed())), WaitPidFlag::WSTOPPED) {
+            Ok(WaitStatus::Stopped(..)) => return,
+            Err(Errno::EINTR) => {}
+            other => panic!("process {pid} does not stop: {other:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_frozen_process_stands_still_until_it_is_continued() {
+        let mut child = Command::new("sleep").arg("600").spawn().expect("sleep runs");
+        let pid = child.id();
+        freeze(pid);
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("its state");
+        assert!(state.contains(") T "), "{state}");
+        signal(pid, Signal::SIGCONT);
+        child.kill().expect("it is ended");
+        child.wait().expect("it ends");
     }
 }

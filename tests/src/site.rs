@@ -16,6 +16,11 @@ use crate::process;
 /// emulated machine hangs once in some hundred boots before its system is up, and the control plane's reaction is part of
 /// the test: a second boot after the five minutes that it allows a first one.
 pub const BOOT: Duration = Duration::from_secs(900);
+/// Time limits of the control plane's start and end, which take seconds on a quiet computer.
+const START: Duration = Duration::from_secs(300);
+const END: Duration = Duration::from_secs(120);
+/// Time between two calls of the CLI while a test waits. A start of the unoptimised CLI costs some 50 ms of a processor.
+const POLL: Duration = Duration::from_millis(250);
 
 /// Settings of a site that tests change.
 #[derive(Debug, Clone)]
@@ -84,10 +89,10 @@ pub struct Site {
 
 /// The folder of this program, which also contains the other programs.
 fn binaries() -> PathBuf {
-    let me = std::env::current_exe().expect("this program knows where it is");
-    let dir = me.parent().expect("a program lies in a folder");
+    let me = std::env::current_exe().expect("the path of this program is known");
+    let dir = me.parent().expect("a program is in a folder");
     if dir.ends_with("deps") {
-        dir.parent().expect("deps lies in a folder").to_owned()
+        dir.parent().expect("deps is in a folder").to_owned()
     } else {
         dir.to_owned()
     }
@@ -240,7 +245,7 @@ impl Site {
             .spawn()
             .expect("rackwrightd can be started");
         self.daemon = Some(child);
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + START;
         while !ready.is_file() {
             let ended = self.daemon.as_mut().and_then(|d| d.try_wait().ok().flatten());
             assert!(
@@ -250,7 +255,7 @@ impl Site {
             );
             assert!(
                 Instant::now() < deadline,
-                "rackwrightd is not ready after 60 s:\n{}",
+                "rackwrightd is not ready after {START:?}:\n{}",
                 self.log_tail()
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -270,7 +275,7 @@ impl Site {
     /// Requests the end of the control plane, and waits for it.
     ///
     /// # Panics
-    /// If it does not end within 30 s.
+    /// If it does not end.
     pub async fn stop(mut self) {
         self.halt().await;
     }
@@ -278,14 +283,14 @@ impl Site {
     /// Like `stop`, for a control plane that is started again.
     ///
     /// # Panics
-    /// If it does not end within 30 s.
+    /// If it does not end.
     pub async fn halt(&mut self) {
         let Some(mut daemon) = self.daemon.take() else { return };
         process::signal(daemon.id().expect("rackwrightd runs"), Signal::SIGTERM);
-        let ended = tokio::time::timeout(Duration::from_secs(30), daemon.wait()).await;
+        let ended = tokio::time::timeout(END, daemon.wait()).await;
         assert!(
             ended.is_ok(),
-            "rackwrightd does not end when asked to:\n{}",
+            "rackwrightd does not end within {END:?} of SIGTERM:\n{}",
             self.log_tail()
         );
     }
@@ -451,10 +456,10 @@ impl Site {
                 panic!(
                     "{id} is {state}, not {states:?}, after {limit:?}:\n{explained}\n{}\n{}",
                     self.log_tail(),
-                    self.serial_logs_beside()
+                    self.serial_logs()
                 );
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 
@@ -473,8 +478,8 @@ impl Site {
             if is_active && since(&node) != since(before) {
                 return;
             }
-            assert!(Instant::now() < deadline, "not active anew after {limit:?}: {node}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(Instant::now() < deadline, "not active again after {limit:?}: {node}");
+            tokio::time::sleep(POLL).await;
         }
     }
 
@@ -490,7 +495,7 @@ impl Site {
                 return;
             }
             assert!(Instant::now() < deadline, "no {word:?} after {limit:?}:\n{trace}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 
@@ -506,7 +511,7 @@ impl Site {
                 return log;
             }
             assert!(Instant::now() < deadline, "{wanted:?} is not recorded: {log}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 
@@ -520,7 +525,7 @@ impl Site {
     }
 
     /// The last lines on the serial ports of the lab's machines beside this site; empty without a lab.
-    fn serial_logs_beside(&self) -> String {
+    fn serial_logs(&self) -> String {
         let mut folders: Vec<PathBuf> = self.dir.parent().map(Path::to_owned).into_iter().collect();
         let mut tails = String::new();
         while let Some(folder) = folders.pop() {

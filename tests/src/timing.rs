@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_consoles_marks_tell_the_agents_starts() {
+    fn the_consoles_marks_show_the_starts_of_the_agent() {
         let console = "[    1.9] x\r\nMARK userspace 2.00\r\nMARK network 2.6\r\nMARK ready 3.25\r\nMARK ready 90.1\r\n\
                        MARK userspace nonsense\r\nMARK ready 4\r\nlog MARK userspace 1.5\r\nMARK ready 2.5\r\n";
         let start = |userspace_s, ready_s| AgentStart { userspace_s, ready_s };

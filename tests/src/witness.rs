@@ -57,7 +57,7 @@ pub async fn begun(site: &Site, machine: &Machine, node: &str) -> StartedJobs {
     assert_eq!(
         begun.writes + begun.erases,
         lines.len(),
-        "the agent began what nobody wrote down:\n{lines:#?}"
+        "the agent began work that is not stored:\n{lines:#?}"
     );
     begun
 }

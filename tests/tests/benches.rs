@@ -56,8 +56,13 @@ fn the_fleet_benchmark_takes_all_machines_through_their_life() {
 #[test]
 fn the_placement_benchmark_measures_decisions_and_utilisation() {
     let mut command = Command::new(program("rackwright-bench-placement"));
-    command.args(["--pods", "1", "--requests", "40", "--days", "1"]);
+    command.args(["--nodes", "8200", "--pods", "1", "--requests", "40", "--days", "1"]);
     let (lines, _) = lines(&mut command);
+    let plans = with(&lines, "bench", "plan");
+    assert_eq!(plans.len(), 1, "{lines:?}");
+    assert_eq!(plans[0]["fabrics"], 2, "{}", plans[0]);
+    assert_eq!(plans[0]["cluster"], 4096, "{}", plans[0]);
+    positive(plans[0], &["read_ms", "hall_ms", "total_ms"]);
     let hall = with(&lines, "bench", "hall");
     assert_eq!(hall.len(), 1, "{lines:?}");
     positive(hall[0], &["nodes", "clusters", "filled"]);

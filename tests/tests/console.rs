@@ -106,7 +106,7 @@ fn a_boot_is_recorded_and_a_console_is_used() {
 }
 
 /// iPXE's prompt for a key, and its output afterwards.
-const IPXE_ASKS: &str = "Ctrl-B";
+const IPXE_PROMPT: &str = "Ctrl-B";
 const IPXE_SHELL: &str = "iPXE>";
 
 #[test]
@@ -130,7 +130,7 @@ fn a_console_behind_a_web_socket_is_recorded_and_used() {
             let mut client = Client::start(site.command().args(["node", "console", "n1"]));
             client.wait_for_text("the console is open", TEST_LIMIT).await;
             // The boot code of the network card, which accepts commands.
-            client.wait_for_text(IPXE_ASKS, BOOT).await;
+            client.wait_for_text(IPXE_PROMPT, BOOT).await;
             client.type_text("\u{2}");
             client.wait_for_text(IPXE_SHELL, TEST_LIMIT).await;
             client.type_text("show net0/mac\r");

@@ -60,9 +60,9 @@ fn again(phases: BTreeSet<String>) -> BTreeSet<String> {
 }
 
 #[test]
-fn killed_in_every_phase_a_deploy_and_a_release_end_well() {
+fn a_deploy_and_a_release_succeed_after_a_kill_in_every_phase() {
     lab::run_test(
-        "killed_in_every_phase_a_deploy_and_a_release_end_well",
+        "a_deploy_and_a_release_succeed_after_a_kill_in_every_phase",
         async |namespace| {
             let config = LabConfig {
                 firmware: Firmware::Bios,

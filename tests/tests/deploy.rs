@@ -112,7 +112,7 @@ fn systemd_takes_the_units_that_renew_a_readers_certificate() {
 }
 
 #[test]
-fn systemd_would_not_take_a_worse_one() {
+fn systemd_refuses_a_damaged_unit() {
     for (good, bad) in [
         ("RestartSec=", "RestartSek="),
         ("@system-service", "@no-such-group"),
@@ -132,7 +132,7 @@ fn settings(text: &str) -> BTreeMap<&str, &str> {
 }
 
 #[test]
-fn the_unit_keeps_secrets_in_and_others_out() {
+fn the_unit_protects_secrets_and_limits_access() {
     let unit = unit();
     let settings = settings(&unit);
     for (name, value) in [

@@ -290,7 +290,7 @@ fn every_dependency_is_explained() {
     missing.dedup();
     assert!(
         missing.is_empty(),
-        "docs/dependencies.md says nothing about: {}",
+        "docs/dependencies.md does not explain: {}",
         missing.join(", ")
     );
     assert!(names("`tokio-rustls` — TLS", "tokio-rustls") && !names("`tokio-rustls` — TLS", "tokio"));
@@ -315,7 +315,7 @@ fn the_state_diagrams_are_the_charts() {
         } else {
             assert!(
                 text[begin..end] == chart,
-                "docs/lifecycle.md shows another chart than crates/lifecycle/src/{file}; UPDATE_DOCS=1 draws it anew:\n{chart}"
+                "docs/lifecycle.md shows another chart than crates/lifecycle/src/{file}; UPDATE_DOCS=1 draws it again:\n{chart}"
             );
         }
         from = begin;

@@ -3,6 +3,13 @@
 //!
 //! ibsim moves no data: this proves tables and topologies, not dropped packets.
 
+#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+
+#[path = "fabric/attacked.rs"]
+mod attacked;
+#[path = "fabric/several.rs"]
+mod several;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_fabric::{FabricError, FabricManager as _, OpenSm, Proof};
@@ -96,7 +103,7 @@ async fn partitions_of_two_tenants_are_read_back_from_every_port() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_so_already_is_left_alone_and_the_health_page_says_what_holds() {
+async fn a_repeated_application_changes_nothing_and_the_health_page_lists_its_checks() {
     let lab = Lab::start(16).await;
     let opensm = lab.opensm();
     let ports = lab.ports(&opensm).await;
@@ -157,7 +164,7 @@ async fn a_broken_partition_file_never_reaches_opensm_and_an_opened_fabric_is_no
     // A check between changes sees the foreign file, and confirms the ports, as they are active.
     let some: BTreeSet<Guid> = all().take(16).collect();
     let inspection = opensm.inspect(&some).await.expect("an inspection");
-    let held = inspection.file.expect("OpenSM has a file");
+    let held = inspection.files.first().expect("OpenSM has a file");
     assert_eq!(held.content.as_deref(), Some(b"broken =, : ;;; x\n".as_slice()));
     assert!(
         inspection
@@ -197,7 +204,7 @@ async fn a_broken_partition_file_never_reaches_opensm_and_an_opened_fabric_is_no
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_opensm_does_not_bring_about_is_rolled_back() {
+async fn a_change_that_opensm_does_not_apply_is_rolled_back() {
     let lab = Lab::start(16).await;
     let opensm = lab.opensm();
     let ports = lab.ports(&opensm).await;
@@ -294,8 +301,8 @@ async fn a_key_is_given_again_only_when_no_port_has_it_any_more() {
     pool.observe(ReadingNumber(1), &applied.reading.tables);
 
     // A port of the cluster goes dark before its key is revoked.
-    let dark = lab.cable("gpu0004 mlx5_6", 1);
-    lab.unlink(&dark).await;
+    let unplugged = lab.cable("gpu0004 mlx5_6", 1);
+    lab.unlink(&unplugged).await;
     pool.release(first, "acme", ReadingNumber(1)).expect("its own");
     let applied = opensm.apply(&Partitions::default()).await.expect("applied");
     assert_eq!(
@@ -306,7 +313,7 @@ async fn a_key_is_given_again_only_when_no_port_has_it_any_more() {
     assert!(pool.allocate("globex", &hosts[5]).is_err());
 
     // The port comes back, OpenSM removes the key from its table, and a reading shows that.
-    lab.relink(&dark).await;
+    lab.relink(&unplugged).await;
     let reading = opensm.tables().await.expect("tables");
     assert_eq!(reading.tables.holders(first).count(), 0);
     assert_eq!(pool.observe(ReadingNumber(3), &reading.tables), [first]);

@@ -39,7 +39,7 @@ async fn fails(site: &Site, words: &[&str]) {
         assert!(reason.contains(word), "{word:?} is not in the reason: {reason}");
     }
     let explained = site.cli(["node", "explain", "n1"]);
-    assert!(explained.contains(words[0]), "explain does not say it:\n{explained}");
+    assert!(explained.contains(words[0]), "explain does not show it:\n{explained}");
 }
 
 /// TinyOS's console message after a boot from the disk.
@@ -189,8 +189,8 @@ fn a_disk_that_cannot_be_written_fails_the_deploy() {
 }
 
 #[test]
-fn a_dead_bmc_fails_the_deploy_and_a_retry_ends_well() {
-    lab::run_test("a_dead_bmc_fails_the_deploy_and_a_retry_ends_well", async |namespace| {
+fn a_dead_bmc_fails_the_deploy_and_a_retry_succeeds() {
+    lab::run_test("a_dead_bmc_fails_the_deploy_and_a_retry_succeeds", async |namespace| {
         let (lab, site) = start(&namespace, quick(1), &Settings::default()).await;
         available(&site, &lab).await;
         site.add_image("tiny", "tiny.raw.zst");
@@ -330,8 +330,8 @@ fn the_token_of_one_machine_opens_nothing_of_another() {
         );
         site.until_traced(&mac(0), "refused", BOOT).await;
         // The token was used away from the machine's address: the boot is not trusted for either side.
-        let told = site.cli(["events", "--target", "nodes/n1", "-o", "json"]);
-        assert!(told.contains("security.boot-contested"), "{told}");
+        let events = site.cli(["events", "--target", "nodes/n1", "-o", "json"]);
+        assert!(events.contains("security.boot-contested"), "{events}");
         lab.stop().await.expect("the lab ends");
     });
 }

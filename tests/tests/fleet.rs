@@ -50,11 +50,11 @@ struct Seen {
 
 impl Systems for Seen {
     fn up(&self, system: &SystemUp) {
-        self.up.lock().expect("nobody panics").push(system.clone());
+        self.up.lock().expect("no thread panicked").push(system.clone());
     }
 
     fn down(&self, node: usize) {
-        self.down.lock().expect("nobody panics").push(node);
+        self.down.lock().expect("no thread panicked").push(node);
     }
 }
 
@@ -114,7 +114,7 @@ async fn until_reported(site: &Site, id: &str, words: &[&str], expected: &[&str]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_happens_to_machines_at_rest_is_seen_by_asking_and_by_streams_of_events() {
+async fn changes_of_machines_at_rest_are_seen_by_polls_and_by_event_streams() {
     install_crypto();
     for streams in [0, 10] {
         let dir = tempfile::tempdir().expect("a folder");
@@ -124,14 +124,14 @@ async fn what_happens_to_machines_at_rest_is_seen_by_asking_and_by_streams_of_ev
         let (site, node) = (&plane.site, fleet.node(0));
         let id = node.name();
         // Events of the inspection.
-        let mut told = vec!["power.off", "power.on", "power.off"];
-        until_reported(site, &id, &["power."], &told).await;
+        let mut kinds = vec!["power.off", "power.on", "power.off"];
+        until_reported(site, &id, &["power."], &kinds).await;
         assert!(node.press_button());
-        told.push("power.on");
-        until_reported(site, &id, &["power."], &told).await;
+        kinds.push("power.on");
+        until_reported(site, &id, &["power."], &kinds).await;
         node.power_cut();
-        told.push("power.off");
-        until_reported(site, &id, &["power."], &told).await;
+        kinds.push("power.off");
+        until_reported(site, &id, &["power."], &kinds).await;
         assert_eq!(site.state(&id), "available", "no state moves");
         plane.site.stop().await;
         fleet.stop().await;
@@ -139,7 +139,7 @@ async fn what_happens_to_machines_at_rest_is_seen_by_asking_and_by_streams_of_ev
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bmc_that_is_lost_and_comes_back_is_told_once_each() {
+async fn the_loss_and_the_return_of_a_bmc_are_one_event_each() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start_with(dir.path(), "pxe", "power_watch: {interval_s: 1, recheck_s: 1}\n").await;
@@ -198,7 +198,7 @@ async fn a_machine_is_imaged_and_erased_by_the_agents_own_code() {
     assert_eq!(installed.generation, 1);
     assert!(installed.authorized_keys.iter().any(|key| key == KEY));
     assert!(installed.ssh_host_public_key.starts_with("ssh-ed25519 "));
-    let up = seen.up.lock().expect("nobody panics").clone();
+    let up = seen.up.lock().expect("no thread panicked").clone();
     assert_eq!(up.len(), 1);
     assert_eq!((up[0].boot, up[0].address), (node.view().boots, node.address()));
     assert_eq!(up[0].installed.hostname, "web-1");
@@ -206,7 +206,7 @@ async fn a_machine_is_imaged_and_erased_by_the_agents_own_code() {
     site.cli(["node", "release", "--yes", &id]);
     site.until(&id, &["available"], TEST_LIMIT).await;
     assert!(node.installed().is_none(), "the system is gone");
-    assert_eq!(*seen.down.lock().expect("nobody panics"), [0]);
+    assert_eq!(*seen.down.lock().expect("no thread panicked"), [0]);
     let certificates = site.json(["node", "certificates", &id]);
     assert!(
         certificates.to_string().contains(node.drives().all()[0].serial()),
@@ -285,7 +285,7 @@ async fn a_circuit_switches_on_no_more_than_it_bears_and_customers_take_turns() 
             // A machine that is powered off and on again while it counts has one place for both.
             let at_once = spans.iter().filter(|(_, begin, end)| begin <= from && from < end);
             let at_once: BTreeSet<_> = at_once.map(|(node, ..)| node).collect();
-            assert!(at_once.len() <= AT_ONCE, "beside {node}: {at_once:?}");
+            assert!(at_once.len() <= AT_ONCE, "at the same time as {node}: {at_once:?}");
         }
         // Each machine's second power-on is for its image. The few nodes were requested last, but are not served last.
         let second = |node: &String| {
@@ -340,7 +340,7 @@ fn the_benchmark_takes_machines_through_their_whole_life_and_counts_them() {
 }
 
 #[test]
-fn the_benchmark_lets_each_machine_go_on_by_itself_and_compares_some_with_themselves_alone() {
+fn the_benchmark_runs_machines_independently_and_compares_some_with_a_run_alone() {
     let lines = benchmark(&["--phases", "life", "--alone", "2", "--parallel", "1"]);
     assert_eq!(phases(&lines), ["life", "total", "alone"]);
     for line in &lines[..2] {

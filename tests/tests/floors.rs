@@ -1,4 +1,5 @@
-//! The floors inside the daemon's crate, as data: which module may use which. `docs/architecture.md` gives the reasons.
+//! The floors inside the crates of the features, as data: which module may use which. `docs/architecture.md` gives the
+//! reasons.
 //!
 //! The test reads the sources. Code under `#[cfg(test)]` may use anything.
 
@@ -8,83 +9,117 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
-/// Modules of `crates/control/src`, from the ground up. A module may use modules of its own floor and of lower ones.
-const FLOORS: &[(&str, &[&str])] = &[
-    (
-        "ground: no feature, no state of the daemon",
-        &[
-            "agents",
-            "api_error",
-            "clock",
-            "intent",
-            "local_user",
-            "parts",
-            "polling",
-            "share",
-            "space",
-            "stored",
-            "text",
-            "waits",
+/// The floors of one crate.
+struct Crate {
+    name: &'static str,
+    /// Its modules, from the ground up. A module may use modules of its own floor and of lower ones.
+    floors: &'static [(&'static str, &'static [&'static str])],
+    /// Modules with a field or a section for many others, so that these are in a cycle with them.
+    shared: &'static [&'static str],
+    /// Most modules in one cycle, without the shared ones. The aim is 3; lower this number when a cycle shrinks.
+    largest_cycle: usize,
+}
+
+const CRATES: &[Crate] = &[
+    Crate {
+        name: "ground",
+        floors: &[
+            (
+                "ground: no state of the daemon",
+                &[
+                    "agents",
+                    "api_error",
+                    "clock",
+                    "intent",
+                    "local_user",
+                    "parts",
+                    "polling",
+                    "share",
+                    "space",
+                    "stored",
+                    "text",
+                    "waits",
+                    "watch_status",
+                ],
+            ),
+            (
+                "the state of the daemon, and its parts that every feature uses",
+                &[
+                    "audit",
+                    "bmc",
+                    "bmc_state",
+                    "config",
+                    "core",
+                    "deployment_keys",
+                    "features",
+                    "firmware_files",
+                    "hall",
+                    "invite",
+                    "keys",
+                    "measured_boot",
+                    "metrics",
+                    "rights",
+                    "site_uploads",
+                    "start",
+                    "telemetry",
+                    "tls",
+                    "uploads",
+                    "user_data",
+                ],
+            ),
+            ("composition of the state", &["open"]),
+            ("for tests of this crate and of the crates above", &["testing"]),
         ],
-    ),
-    (
-        "features: each with its state",
-        &[
-            "agent_boot",
-            "agent_session",
-            "attestation",
-            "audit",
-            "bmc",
-            "bmc_secret",
-            "bmc_state",
-            "bmc_work",
-            "boot",
-            "clusters",
-            "config",
-            "console",
-            "core",
-            "credentials",
-            "deployment_keys",
-            "discovery",
-            "drives",
-            "ethernet",
-            "facility",
-            "firmware",
-            "firmware_settings",
-            "golden_firmware",
-            "hall",
-            "hardening",
-            "housekeeping",
-            "image_http",
-            "invite",
-            "keys",
-            "measured_boot",
-            "metrics",
-            "perform",
-            "replicas",
-            "rights",
-            "runner",
-            "site_uploads",
-            "start",
-            "telemetry",
-            "tls",
-            "uploads",
-            "user_data",
-            "watch_power",
+        shared: &["config", "core"],
+        largest_cycle: 0,
+    },
+    Crate {
+        name: "nodes",
+        floors: &[
+            (
+                "features of nodes: each with its state",
+                &[
+                    "agent_boot",
+                    "agent_session",
+                    "attestation",
+                    "bmc_secret",
+                    "bmc_work",
+                    "boot",
+                    "console",
+                    "credentials",
+                    "drives",
+                    "effect_result",
+                    "ethernet",
+                    "firmware",
+                    "firmware_settings",
+                    "golden_firmware",
+                    "perform",
+                    "replicas",
+                    "runner",
+                    "start_rooms",
+                ],
+            ),
+            ("for tests of this crate and of the crates above", &["testing"]),
         ],
-    ),
-    ("translation: calls of the API", &["grpc"]),
-    ("composition: the one place that knows all", &["backup", "daemon"]),
+        shared: &[],
+        largest_cycle: 3,
+    },
+    Crate {
+        name: "control",
+        floors: &[
+            (
+                "features of many nodes: each with its state",
+                &["clusters", "discovery", "facility", "watch_power"],
+            ),
+            ("for tests of this crate and of the crates above", &["testing"]),
+        ],
+        shared: &[],
+        largest_cycle: 0,
+    },
 ];
 
-/// Modules with a field or a section for each feature, so that every feature is in a cycle with them. They should be split.
-const SHARED: &[&str] = &["config", "core"];
-
-/// Most modules in one cycle, without the shared ones. The aim is 3; lower this number when a cycle shrinks.
-const LARGEST_CIRCLE: usize = 5;
-
-fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/control/src")
+fn sources(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../crates/{name}/src"))
 }
 
 fn is_test(attributes: &[syn::Attribute]) -> bool {
@@ -173,10 +208,11 @@ impl<'ast> Visit<'ast> for Uses {
     }
 }
 
-/// The modules that each top-level module uses.
-fn arrows() -> BTreeMap<String, BTreeSet<String>> {
+/// The modules of a crate that each top-level module uses.
+fn arrows(name: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let sources = sources(name);
     let (mut found, mut tests): (Vec<(PathBuf, Uses)>, BTreeSet<PathBuf>) = Default::default();
-    let mut folders = vec![sources()];
+    let mut folders = vec![sources.clone()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder of sources") {
             let path = entry.expect("an entry of a folder").path();
@@ -212,7 +248,7 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
         {
             continue;
         }
-        let inside = path.strip_prefix(sources()).expect("a file of the crate");
+        let inside = path.strip_prefix(&sources).expect("a file of the crate");
         let top = inside
             .components()
             .next()
@@ -228,25 +264,29 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     arrows
 }
 
-fn floor_of(module: &str) -> Option<usize> {
-    FLOORS.iter().position(|(_, modules)| modules.contains(&module))
+impl Crate {
+    fn floor_of(&self, module: &str) -> Option<usize> {
+        self.floors.iter().position(|(_, modules)| modules.contains(&module))
+    }
 }
 
 #[test]
 fn no_module_of_the_daemon_uses_a_floor_above_its_own() {
-    let arrows = arrows();
-    assert!(arrows.len() > 40, "{arrows:?}");
-    let listed: BTreeSet<&str> = FLOORS.iter().flat_map(|(_, modules)| *modules).copied().collect();
-    let there: BTreeSet<&str> = arrows.keys().map(String::as_str).collect();
-    assert_eq!(there, listed, "modules of the crate (left) and of FLOORS (right)");
     let mut up = Vec::new();
-    for (module, others) in &arrows {
-        for other in others {
-            // Other names below `crate::` are not modules.
-            if let (Some(from), Some(to)) = (floor_of(module), floor_of(other))
-                && to > from
-            {
-                up.push(format!("{module} ({}) uses {other} ({})", FLOORS[from].0, FLOORS[to].0));
+    for one in CRATES {
+        let arrows = arrows(one.name);
+        let listed: BTreeSet<&str> = one.floors.iter().flat_map(|(_, modules)| *modules).copied().collect();
+        let there: BTreeSet<&str> = arrows.keys().map(String::as_str).collect();
+        assert_eq!(there, listed, "modules of {} (left) and of CRATES (right)", one.name);
+        for (module, others) in &arrows {
+            for other in others {
+                // Other names below `crate::` are not modules.
+                if let (Some(from), Some(to)) = (one.floor_of(module), one.floor_of(other))
+                    && to > from
+                {
+                    let (from, to) = (one.floors[from].0, one.floors[to].0);
+                    up.push(format!("{}: {module} ({from}) uses {other} ({to})", one.name));
+                }
             }
         }
     }
@@ -267,43 +307,47 @@ fn reached<'a>(arrows: &'a BTreeMap<String, BTreeSet<String>>, from: &'a str) ->
 }
 
 /// Modules that reach each other, the largest cycle first.
-fn circles(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<&str>> {
+fn cycles(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<&str>> {
     let reach: BTreeMap<&str, BTreeSet<&str>> = arrows.keys().map(|m| (m.as_str(), reached(arrows, m))).collect();
     let mut found = BTreeSet::new();
     for (module, others) in &reach {
-        let circle: Vec<&str> = others
+        let cycle: Vec<&str> = others
             .iter()
             .copied()
             .filter(|other| reach[other].contains(module))
             .collect();
-        if circle.len() > 1 {
-            found.insert(circle);
+        if cycle.len() > 1 {
+            found.insert(cycle);
         }
     }
     let mut found: Vec<_> = found.into_iter().collect();
-    found.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
+    found.sort_by_key(|cycle| std::cmp::Reverse(cycle.len()));
     found
 }
 
 #[test]
-fn circles_of_modules_do_not_grow() {
-    let mut arrows = arrows();
-    for shared in SHARED {
-        assert!(
-            arrows.remove(*shared).is_some(),
-            "{shared} is no module any more: take it from SHARED"
+fn cycles_of_modules_do_not_grow() {
+    for one in CRATES {
+        let mut arrows = arrows(one.name);
+        for shared in one.shared {
+            assert!(
+                arrows.remove(*shared).is_some(),
+                "{shared} is no module of {} any more: take it from its shared modules",
+                one.name
+            );
+        }
+        let cycles = cycles(&arrows);
+        let largest = cycles.first().map_or(0, Vec::len);
+        assert_eq!(
+            largest, one.largest_cycle,
+            "the largest cycle of {} (left), and the known one (right):\n{cycles:#?}",
+            one.name
         );
     }
-    let circles = circles(&arrows);
-    let largest = circles.first().map_or(0, Vec::len);
-    assert_eq!(
-        largest, LARGEST_CIRCLE,
-        "the largest circle (left), and the one that is known (right):\n{circles:#?}"
-    );
 }
 
 #[test]
-fn arrows_and_circles_are_found() {
+fn arrows_and_cycles_are_found() {
     let mut uses = Uses::default();
     let file = syn::parse_file(
         "use crate::{a, b::c as d}; fn f() { crate::e::g(); } #[cfg(test)] mod tests { use crate::h; } #[cfg(test)] mod more;",
@@ -318,5 +362,5 @@ fn arrows_and_circles_are_found() {
         arrow("c", &["a"]),
         arrow("d", &[]),
     ]);
-    assert_eq!(circles(&made_up), [["a", "b", "c"]]);
+    assert_eq!(cycles(&made_up), [["a", "b", "c"]]);
 }

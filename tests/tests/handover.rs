@@ -216,15 +216,15 @@ fn is_read(site: &Site, nodes: &[NodeId]) {
         assert_eq!(above[switch], top);
         assert_eq!(above.get(&top).map(String::as_str), pod.map(|_| "core"));
     }
-    let told = slurm.scontrol(&["-o", "show", "nodes"]);
-    let told: BTreeMap<&str, _> = told
+    let shown = slurm.scontrol(&["-o", "show", "nodes"]);
+    let shown: BTreeMap<&str, _> = shown
         .lines()
         .map(fields)
         .map(|fields| (fields["NodeName"], fields))
         .collect();
-    assert_eq!(told.len(), nodes.len());
+    assert_eq!(shown.len(), nodes.len());
     for node in nodes {
-        let fields = &told[&*site.node(*node).name];
+        let fields = &shown[&*site.node(*node).name];
         // 95 % of 2 TiB.
         assert_eq!(
             (fields["Gres"], fields["RealMemory"], fields["Sockets"]),
@@ -266,10 +266,10 @@ fn slurm_reads_short_lists_as_they_are_meant() {
         &["r1-n1", "r1-n2", "r2-n1", "login", "a.b-7", "a.b-8", "x0", "x00"],
     ] {
         let list = rackwright_planner::handover::hostlist::compress(names.iter().copied());
-        let (mut said, mut wanted) = (slurm.names(&list), names.to_vec());
-        said.sort();
+        let (mut listed, mut wanted) = (slurm.names(&list), names.to_vec());
+        listed.sort();
         wanted.sort_unstable();
-        assert_eq!(said, wanted, "{list}");
+        assert_eq!(listed, wanted, "{list}");
     }
 }
 
@@ -306,7 +306,7 @@ fn a_broken_topology_is_noticed() {
         ("gpu-[32-64]", "Multiple leaf switches contain nodes: gpu-32"),
         ("gpu-[33-65]", "Invalid hostnames in switch configuration: gpu-65"),
     ] {
-        let said = with_topology(|text| text.replace("gpu-[33-64]", to)).expect("it starts");
-        assert!(said.iter().any(|line| line.contains(words)), "{to}: {said:?}");
+        let errors = with_topology(|text| text.replace("gpu-[33-64]", to)).expect("it starts");
+        assert!(errors.iter().any(|line| line.contains(words)), "{to}: {errors:?}");
     }
 }

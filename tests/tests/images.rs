@@ -21,7 +21,7 @@ fn selftest(case: &str) {
 }
 
 #[test]
-fn tiny_without_a_seed_lets_nobody_in() {
+fn tiny_without_a_seed_refuses_logins() {
     selftest("tiny:uefi:none");
 }
 

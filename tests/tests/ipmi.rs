@@ -35,10 +35,10 @@ fn a_machine_is_deployed_through_ipmi_alone() {
             "--password-file",
             &file,
         ]);
-        let told = texts(&refused).1;
+        let error = texts(&refused).1;
         assert!(
-            !refused.status.success() && told.contains("which MAC addresses its machine boots from"),
-            "{told}"
+            !refused.status.success() && error.contains("which MAC addresses its machine boots from"),
+            "{error}"
         );
         site.cli([
             "node",

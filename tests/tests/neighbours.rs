@@ -112,14 +112,14 @@ fn a_caching_proxy_fetches_every_chunk_once() {
 
         becomes_active(&site, &lab, 0).await;
         let first = answers(&dir);
-        let asked: usize = first.values().sum();
+        let requests: usize = first.values().sum();
         assert!(first["MISS"] > 3, "{first:?}");
         becomes_active(&site, &lab, 1).await;
         let second = answers(&dir);
         // The second machine made the same requests, and the cache answered all of them.
         let wanted = BTreeMap::from([
             ("MISS".to_owned(), first["MISS"]),
-            ("HIT".to_owned(), 2 * asked - first["MISS"]),
+            ("HIT".to_owned(), 2 * requests - first["MISS"]),
         ]);
         assert_eq!(second, wanted);
         lab.stop().await.expect("the lab ends");
@@ -184,7 +184,7 @@ fn panels() -> Vec<String> {
     let panels = dashboard["panels"].as_array().expect("it has panels");
     let targets = panels.iter().filter_map(|p| p["targets"].as_array()).flatten();
     targets
-        .map(|t| t["expr"].as_str().expect("a panel asks for something"))
+        .map(|t| t["expr"].as_str().expect("a panel has a query"))
         .map(|e| e.replace("$job", "rackwright").replace("$__rate_interval", "1m"))
         .collect()
 }

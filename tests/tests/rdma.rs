@@ -117,14 +117,14 @@ impl Machine {
         monitor.set_read_timeout(Some(LIMIT)).expect("a limit");
         monitor.write_all(b"set_link net off\n").expect("the monitor listens");
         // A prompt before the command and a prompt after it.
-        let mut said = String::new();
-        while said.matches("(qemu) ").count() < 2 {
+        let mut printed = String::new();
+        while printed.matches("(qemu) ").count() < 2 {
             let mut bytes = [0; 256];
             let count = monitor.read(&mut bytes).expect("the monitor answers");
-            assert!(count > 0, "the monitor hung up: {said}");
-            said.push_str(&String::from_utf8_lossy(&bytes[..count]));
+            assert!(count > 0, "the monitor hung up: {printed}");
+            printed.push_str(&String::from_utf8_lossy(&bytes[..count]));
         }
-        assert!(!said.contains("Error"), "{said}");
+        assert!(!printed.contains("Error"), "{printed}");
     }
 
     fn log(&self) -> String {
@@ -163,11 +163,11 @@ fn is_whole(lane: &Value, transport: &str) {
         (&transport.into(), &Value::Null),
         "{lane}"
     );
-    for way in ["sent", "received"] {
-        let (bytes, seconds) = (lane[way]["bytes"].as_f64(), lane[way]["seconds"].as_f64());
+    for direction in ["sent", "received"] {
+        let (bytes, seconds) = (lane[direction]["bytes"].as_f64(), lane[direction]["seconds"].as_f64());
         let (bytes, seconds) = (bytes.expect("bytes"), seconds.expect("seconds"));
         assert!(bytes >= 262_144.0 && seconds > 0.0 && seconds < 30.0, "{lane}");
-        let rate = lane[way]["gbit_per_s"].as_f64().expect("a rate");
+        let rate = lane[direction]["gbit_per_s"].as_f64().expect("a rate");
         assert!((rate - bytes * 8.0 / 1e9 / seconds).abs() < 1e-9, "{lane}");
     }
     let (p50, p99) = (&lane["round_trip"]["p50_us"], &lane["round_trip"]["p99_us"]);
@@ -182,7 +182,7 @@ fn assert_contains(lane: &Value, key: &str, words: &str) {
 }
 
 #[test]
-fn two_machines_measure_by_rdma_and_say_why_where_they_do_not() {
+fn two_machines_measure_by_rdma_or_report_why_not() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Machine::start(dir.path(), 1, SERVER, "server=on");
     until("the cable is there", &[&server], || dir.path().join("cable").exists());
@@ -210,7 +210,7 @@ fn two_machines_measure_by_rdma_and_say_why_where_they_do_not() {
     is_whole(&lane(&log, "named"), "rdma");
     let tcp = lane(&log, "tcp");
     is_whole(&tcp, "tcp");
-    assert_eq!(tcp["no_rdma"], Value::Null, "nobody asked for it: {tcp}");
+    assert_eq!(tcp["no_rdma"], Value::Null, "it was not requested: {tcp}");
     assert_contains(
         &lane(&log, "unknown"),
         "error",

@@ -79,8 +79,8 @@ impl Follower {
 
     /// Checks that it has seen all events in order. Returns their number.
     async fn gapless(&self, client: &Client) -> u64 {
-        let told = client.events(0).await;
-        let last = told.last().expect("much has happened").position;
+        let events = client.events(0).await;
+        let last = events.last().expect("much has happened").position;
         let begun = Instant::now();
         while self.seen().last().is_none_or(|event| event.position < last) {
             assert!(
@@ -90,32 +90,32 @@ impl Follower {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         assert!(
-            told.iter().map(|event| event.position).eq(1..=last),
+            events.iter().map(|event| event.position).eq(1..=last),
             "positions without a gap"
         );
         assert!(
-            self.seen().iter().take(told.len()).eq(&told),
-            "who followed saw something else"
+            self.seen().iter().take(events.len()).eq(&events),
+            "the follower saw other events"
         );
         last
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_is_killed_nothing_is_lost_and_nothing_is_stuck() {
+async fn killed_replicas_lose_nothing_and_block_nothing() {
     let mut cluster = Cluster::start(2, |_, _| POLICY.to_owned()).await;
     let fleet = Fleet::start(MACHINES);
     let client = Arc::new(cluster.client());
     let follower = Follower::of(&cluster);
 
     let end = Instant::now() + CHAOS;
-    let mut people = JoinSet::new();
+    let mut clients = JoinSet::new();
     for (id, bmc) in fleet.machines.iter().cloned() {
-        people.spawn(fleet::live(client.clone(), id, bmc, end));
+        clients.spawn(fleet::live(client.clone(), id, bmc, end));
     }
     let (kills, restarts) = chaos(&mut cluster, |_| Instant::now() >= end).await;
     let mut settling = JoinSet::new();
-    for account in people.join_all().await {
+    for account in clients.join_all().await {
         settling.spawn(fleet::settle(client.clone(), account));
     }
     let accounts = settling.join_all().await;
@@ -132,7 +132,7 @@ async fn whoever_is_killed_nothing_is_lost_and_nothing_is_stuck() {
     let holds: u64 = accounts.iter().map(|account| account.holds).sum();
     let count = |n: &std::sync::atomic::AtomicU64| n.load(std::sync::atomic::Ordering::Relaxed);
     println!(
-        "{MACHINES} machines, {kills} kills, {restarts} restarts of PostgreSQL; calls answered {}, refused {}, asked again {}; \
+        "{MACHINES} machines, {kills} kills, {restarts} restarts of PostgreSQL; calls answered {}, refused {}, repeated {}; \
          {operations} operations ended, {holds} holds, {last} events",
         count(&client.answered),
         count(&client.refused),

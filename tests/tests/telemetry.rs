@@ -39,7 +39,10 @@ fn enrolment(fleet: &Fleet) -> v1::EnrollNodeRequest {
         address: machine.url(),
         username: machine.user().into(),
         password: machine.password(),
-        certificate_sha256: machine.fingerprint().expect("it has a key").expect("it speaks TLS"),
+        certificate_sha256: machine
+            .fingerprint()
+            .expect("it has a key")
+            .expect("it has a TLS certificate"),
         ..v1::Bmc::default()
     };
     v1::EnrollNodeRequest {
@@ -96,7 +99,10 @@ async fn calls_steps_and_effects_reach_the_collector_below_their_callers() {
     let refused = AuthServiceClient::new(daemon.stranger())
         .who_am_i(below(&header, v1::WhoAmIRequest {}))
         .await;
-    assert_eq!(refused.expect_err("strangers are nobody").code(), Code::Unauthenticated);
+    assert_eq!(
+        refused.expect_err("a stranger has no name").code(),
+        Code::Unauthenticated
+    );
     // A member's trace is recorded if the member's own header asks for it.
     let (header, unrecorded_trace, _) = traceparent(3, false);
     let request = below(&header, v1::ListNodesRequest::default());
@@ -161,7 +167,7 @@ fn value(metrics: &str, series: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_its_collector_the_daemon_works_and_counts_what_it_drops() {
+async fn without_its_collector_the_daemon_works_and_counts_dropped_records() {
     // Accepts connections without answers.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let at = listener.local_addr().expect("it has an address");
@@ -244,7 +250,7 @@ async fn records_of_the_audit_reach_the_collector_in_order_and_wait_for_one_that
     while value(&daemon.metrics(), "rackwright_audit_exports_failing") == 0 {
         assert!(
             begun.elapsed() < Duration::from_secs(60),
-            "no metric shows that the collector is away"
+            "no metric shows that the collector is absent"
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -40,7 +40,7 @@ async fn becomes(site: &Site, id: &str, wanted: &str) {
     assert_eq!(state, wanted, "{}\n{}", site.reason(id), site.log_tail());
 }
 
-fn words(list: &Value, field: &str) -> Vec<String> {
+fn fields_of(list: &Value, field: &str) -> Vec<String> {
     let rows = list.as_array().map(Vec::as_slice).unwrap_or_default();
     rows.iter()
         .map(|row| row[field].as_str().unwrap_or_default().to_owned())
@@ -85,15 +85,15 @@ fn secure_boot_nvme_and_cloud_init() {
         assert!(explained.contains("approved by"), "{explained}");
 
         let key = customer_key(site.dir());
-        let wishes = site.dir().join("wishes.yaml");
+        let document = site.dir().join("wishes.yaml");
         std::fs::write(
-            &wishes,
+            &document,
             "#cloud-config\nwrite_files:\n- path: /etc/wish\n  content: granted\n",
         )
         .expect("the user data can be written");
         site.add_image("debian", "debian-cloud-init.raw.zst");
         let public = key.with_extension("pub").display().to_string();
-        let user_data = wishes.display().to_string();
+        let user_data = document.display().to_string();
         site.cli([
             "node",
             "deploy",
@@ -127,14 +127,14 @@ fn secure_boot_nvme_and_cloud_init() {
         becomes(&site, "n1", "available").await;
         let certificates = site.json(["node", "certificates", "n1"]);
         assert!(
-            words(&certificates, "drive_serial")
+            fields_of(&certificates, "drive_serial")
                 .iter()
                 .all(|s| s.starts_with("LAB")),
             "{certificates}"
         );
         // QEMU's NVMe drives format user data, and do not support sanitize.
         assert_eq!(
-            words(&certificates, "method"),
+            fields_of(&certificates, "method"),
             ["ERASE_METHOD_NVME_FORMAT_USER_DATA"],
             "{certificates}"
         );
@@ -157,7 +157,7 @@ fn a_detached_namespace_is_erased_and_named() {
         site.enroll("n1", lab.machine(0));
         becomes(&site, "n1", "available").await;
         let drives = site.json(["node", "inventory", "n1"])["drives"].clone();
-        assert_eq!(words(&drives, "name"), ["nvme0n1"], "{drives}");
+        assert_eq!(fields_of(&drives, "name"), ["nvme0n1"], "{drives}");
         site.cli(["node", "power", "n1", "off", "--wait"]);
         let hidden = lab.machine(0).detached_path(0).expect("a detached namespace");
         std::fs::write(&hidden, vec![0xA5; 256 << 20]).expect("the namespace can be written");
@@ -188,7 +188,7 @@ fn a_detached_namespace_is_erased_and_named() {
             site.log_tail()
         );
         let certificates = site.json(["node", "certificates", "n1"]);
-        let mut drives = words(&certificates, "drive_name");
+        let mut drives = fields_of(&certificates, "drive_name");
         drives.sort();
         assert_eq!(drives, ["nvme0n1", "nvme0n2"], "{certificates}");
         let memory = certificates[0]["evidence"][0].as_str().unwrap_or_default();
@@ -270,8 +270,8 @@ async fn until_unknown(site: &Site, machine: &Machine, is_wanted: impl Fn(&Value
 }
 
 #[test]
-fn an_unknown_machine_boots_only_to_tell_what_it_is() {
-    lab::run_test("an_unknown_machine_boots_only_to_tell_what_it_is", async |namespace| {
+fn an_unknown_machine_boots_only_to_report_itself() {
+    lab::run_test("an_unknown_machine_boots_only_to_report_itself", async |namespace| {
         let config = LabConfig {
             firmware: Firmware::Bios,
             ..LabConfig::default()
@@ -287,12 +287,12 @@ fn an_unknown_machine_boots_only_to_tell_what_it_is() {
         let row = until_unknown(&site, machine, |row| row["inventory"].is_object()).await;
         let inventory = &row["inventory"];
         assert_eq!(inventory["dmi"]["serial_number"], machine.serial(), "{row}");
-        let drives = words(&inventory["drives"], "serial_number");
+        let drives = fields_of(&inventory["drives"], "serial_number");
         assert!(drives.len() == 1 && drives[0].starts_with("LAB"), "{row}");
         let table = site.cli(["boot", "unknown"]);
         assert!(table.contains(machine.serial()), "{table}");
         let trace = site.json(["boot", "trace", machine.mac()]);
-        let stages = words(&trace["stages"], "stage");
+        let stages = fields_of(&trace["stages"], "stage");
         assert!(stages.iter().filter(|s| *s == "agent").count() >= 2, "{trace}");
         let target = format!("machines/{}", machine.mac());
         let events = site.cli(["events", "--target", &target, "-o", "json"]);
@@ -310,35 +310,32 @@ fn an_unknown_machine_boots_only_to_tell_what_it_is() {
 }
 
 #[test]
-fn an_unknown_machine_is_only_reported_where_the_site_says_so() {
-    lab::run_test(
-        "an_unknown_machine_is_only_reported_where_the_site_says_so",
-        async |namespace| {
-            let config = LabConfig {
-                firmware: Firmware::Bios,
-                ..LabConfig::default()
-            };
-            let lab = Lab::start(&namespace, config).await.expect("the lab starts");
-            let site = Site::start(&namespace.state_dir().join("site"), &Settings::default()).await;
-            let machine = lab.machine(0);
-            machine.reset(ResetType::On).await.expect("it is switched on");
-            let listed = until_unknown(&site, machine, |_| true).await;
-            assert!(listed["inventory"].is_null(), "{listed}");
-            // Its firmware repeats its requests and gets no answer.
-            let deadline = Instant::now() + BOOT / 4;
-            let trace = loop {
-                let trace = site.json(["boot", "trace", machine.mac()]);
-                if words(&trace["stages"], "stage").len() >= 3 {
-                    break trace;
-                }
-                assert!(Instant::now() < deadline, "{trace}\n{}", site.log_tail());
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            };
-            let stages = words(&trace["stages"], "stage");
-            assert!(stages.iter().all(|s| s == "dhcp-discover"), "{trace}");
-            lab.stop().await.expect("the lab ends");
-        },
-    );
+fn an_unknown_machine_is_only_listed_by_default() {
+    lab::run_test("an_unknown_machine_is_only_listed_by_default", async |namespace| {
+        let config = LabConfig {
+            firmware: Firmware::Bios,
+            ..LabConfig::default()
+        };
+        let lab = Lab::start(&namespace, config).await.expect("the lab starts");
+        let site = Site::start(&namespace.state_dir().join("site"), &Settings::default()).await;
+        let machine = lab.machine(0);
+        machine.reset(ResetType::On).await.expect("it is switched on");
+        let listed = until_unknown(&site, machine, |_| true).await;
+        assert!(listed["inventory"].is_null(), "{listed}");
+        // Its firmware repeats its requests and gets no answer.
+        let deadline = Instant::now() + BOOT / 4;
+        let trace = loop {
+            let trace = site.json(["boot", "trace", machine.mac()]);
+            if fields_of(&trace["stages"], "stage").len() >= 3 {
+                break trace;
+            }
+            assert!(Instant::now() < deadline, "{trace}\n{}", site.log_tail());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        let stages = fields_of(&trace["stages"], "stage");
+        assert!(stages.iter().all(|s| s == "dhcp-discover"), "{trace}");
+        lab.stop().await.expect("the lab ends");
+    });
 }
 
 #[test]

@@ -366,7 +366,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_answered(text in "(rackwright\\.[a-z]{1,8}=[^ ]{0,20} ?|[ -~]{0,10}){0,12}") {
+        fn any_text_parses_or_is_an_error(text in "(rackwright\\.[a-z]{1,8}=[^ ]{0,20} ?|[ -~]{0,10}){0,12}") {
             let _ = parse(&text);
         }
 

@@ -1,6 +1,6 @@
-//! The host of an agent: its properties, and the few parts of it that the agent changes and stores. On a real machine these
-//! are the kernel's file systems. In the simulator they are values, because thousands of agents share one computer and must
-//! not touch it.
+//! The host of an agent: the machine that the agent reads, and the few things that it changes or stores there. On a real
+//! machine the host is the kernel with its file systems. In the simulator the host is values in memory, because thousands of
+//! agents share one computer and must not touch it.
 
 use std::io;
 use std::net::IpAddr;
@@ -23,14 +23,15 @@ use crate::net::neighbours::{self, NeighbourReport};
 use crate::root::SysRoot;
 use crate::tpm::{self, Attester, KernelTpm};
 
+/// File of the ledger in the agent's state folder.
 const LEDGER_FILE: &str = "ledger";
 
 /// How a machine appears on its network to the control plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
-    /// Address of the machine.
+    /// Address from which the machine reaches the control plane; `None` if it is unknown.
     pub address: Option<IpAddr>,
-    /// MAC address of the NIC with that address.
+    /// MAC address of the machine's boot NIC, else of the NIC with `address`; `None` if it is unknown.
     pub mac: Option<Mac>,
 }
 
@@ -48,33 +49,35 @@ pub trait Host: Send + Sync {
     /// The inventory of the host and its drives.
     fn inventory(&self, drives: &dyn Drives) -> Inventory;
 
-    /// The host as seen by `server`, an `https://` URL. `mac` is the address from the boot plan, if any.
-    fn presence(&self, server: &str, mac: Option<Mac>) -> Presence;
+    /// The host as `server` sees it. `server` is a URL `https://ADDRESS:PORT`. `boot_mac` is the MAC address in the boot
+    /// plan, if the plan has one.
+    fn presence(&self, server: &str, boot_mac: Option<Mac>) -> Presence;
 
-    /// Source address of connections; `None` leaves the choice to the kernel.
+    /// Source address of connections to the control plane; `None` leaves the choice to the kernel.
     fn source_address(&self) -> Option<IpAddr>;
 
-    /// Sets the clock to a Unix time.
+    /// Sets the clock to a Unix time, in seconds.
     ///
     /// # Errors
     /// The kernel's error.
     fn set_clock(&self, unix_s: i64) -> io::Result<()>;
 
-    /// Reports that the boot has reached a stage.
+    /// Prints on the console that the boot has reached `stage`, such as "ready".
     fn mark(&self, stage: &str);
 
-    /// The ledger of this boot.
+    /// The ledger of this boot's jobs.
     ///
     /// # Errors
     /// [`LedgerError`]
     fn ledger(&self) -> Result<Ledger, LedgerError>;
 
-    /// The private key (PEM) of an earlier agent of this boot, which may have registered it. A boot registers one key.
+    /// The private key (PEM) that an earlier agent of this boot stored; the control plane may know the key already. All
+    /// agents of one boot register the same key.
     fn stored_key(&self) -> Option<SecretString> {
         None
     }
 
-    /// Stores the key for later agents of this boot, before its registration.
+    /// Stores the private key (PEM) for later agents of this boot. The agent calls it before it registers the key.
     ///
     /// # Errors
     /// [`IdentityError::Io`]
@@ -82,7 +85,7 @@ pub trait Host: Send + Sync {
         Ok(())
     }
 
-    /// The identity stored by an earlier agent of this boot.
+    /// The identity that an earlier agent of this boot stored.
     fn stored_identity(&self) -> Option<Identity>;
 
     /// Stores the identity for later agents of this boot.
@@ -91,7 +94,8 @@ pub trait Host: Send + Sync {
     /// [`IdentityError::Io`]
     fn store_identity(&self, identity: &Identity) -> Result<(), IdentityError>;
 
-    /// The attester of the machine, once the kernel's drivers have found their devices; `None` without a TPM 2.0.
+    /// The attester of the machine; `None` without a TPM 2.0. Before the call, the kernel's drivers must have found their
+    /// devices.
     ///
     /// # Errors
     /// The reason why an existing TPM cannot be used.
@@ -105,46 +109,50 @@ pub trait Host: Send + Sync {
     /// The reason why an existing TPM was not cleared.
     fn clear_tpm(&self) -> Result<bool, String>;
 
-    /// Starts to listen for LLDP on the Ethernet cards. Sends the results until the receiver is dropped. Returns at once.
+    /// Starts to listen for LLDP on the Ethernet cards and returns at once. The results go to `sender` until its receiver is
+    /// dropped.
     fn watch_neighbours(&self, _sender: watch::Sender<NeighbourReport>) {}
 
-    /// Looks once for the boot secret on a medium in the BMC's virtual drive. May take seconds.
+    /// Searches once for the boot secret on the medium in the BMC's virtual drive. The search may take seconds.
     ///
     /// # Errors
-    /// The medium was not found; the text is for the operator.
+    /// Why the secret was not found; the text is for the operator.
     fn boot_secret(&self) -> Result<BootSecret, String>;
 
-    /// The boot variables; `None` on machines that did not boot by UEFI.
+    /// The UEFI boot variables; `None` if the machine did not boot by UEFI.
     fn efivars(&self) -> Option<EfiVars>;
 }
 
 /// The host of this process, through the file systems of its kernel.
 #[derive(Clone, Debug)]
-pub struct KernelHost(pub SysRoot);
+pub struct KernelHost {
+    /// The roots of the kernel's file systems.
+    pub root: SysRoot,
+}
 
 impl Host for KernelHost {
     fn boot_id(&self) -> String {
-        self.0.boot_id()
+        self.root.boot_id()
     }
 
     fn uptime_s(&self) -> f64 {
-        self.0.uptime_s()
+        self.root.uptime_s()
     }
 
     fn system_uuid(&self) -> String {
-        inventory::system_uuid(&self.0)
+        inventory::system_uuid(&self.root)
     }
 
     fn inventory(&self, drives: &dyn Drives) -> Inventory {
-        inventory::read(&self.0, drives)
+        inventory::read(&self.root, drives)
     }
 
-    fn presence(&self, server: &str, mac: Option<Mac>) -> Presence {
+    fn presence(&self, server: &str, boot_mac: Option<Mac>) -> Presence {
         let peer = server.trim_start_matches("https://").trim_end_matches('/').parse().ok();
         let address = peer.and_then(interfaces::address_towards);
         Presence {
             address,
-            mac: mac.or_else(|| address.and_then(interfaces::mac_with)),
+            mac: boot_mac.or_else(|| address.and_then(interfaces::mac_with)),
         }
     }
 
@@ -159,50 +167,50 @@ impl Host for KernelHost {
     }
 
     fn mark(&self, stage: &str) {
-        console::mark(&self.0, stage);
+        console::mark(&self.root, stage);
     }
 
     fn ledger(&self) -> Result<Ledger, LedgerError> {
-        let path = self.0.state.join(LEDGER_FILE);
-        match identity::make_state_folder(&self.0.state) {
-            Ok(()) => Ledger::open(&path),
-            Err(source) => Err(LedgerError::Io { path, source }),
+        let path = self.root.state.join(LEDGER_FILE);
+        if let Err(source) = identity::make_state_folder(&self.root.state) {
+            return Err(LedgerError::Io { path, source });
         }
+        Ledger::open(&path)
     }
 
     fn stored_key(&self) -> Option<SecretString> {
-        identity::load_key(&self.0.state)
+        identity::load_key(&self.root.state)
     }
 
     fn store_key(&self, key_pem: &SecretString) -> Result<(), IdentityError> {
-        identity::save_key(&self.0.state, key_pem)
+        identity::save_key(&self.root.state, key_pem)
     }
 
     fn stored_identity(&self) -> Option<Identity> {
-        Identity::load(&self.0.state)
+        Identity::load(&self.root.state)
     }
 
     fn store_identity(&self, identity: &Identity) -> Result<(), IdentityError> {
-        identity.save(&self.0.state)
+        identity.save(&self.root.state)
     }
 
     fn attester(&self) -> Result<Option<Arc<dyn Attester>>, String> {
-        KernelTpm::open(&self.0)
+        KernelTpm::open(&self.root)
     }
 
     fn clear_tpm(&self) -> Result<bool, String> {
-        tpm::clear(&self.0)
+        tpm::clear(&self.root)
     }
 
     fn watch_neighbours(&self, sender: watch::Sender<NeighbourReport>) {
-        neighbours::listen(&self.0, sender);
+        neighbours::listen(&self.root, sender);
     }
 
     fn boot_secret(&self) -> Result<BootSecret, String> {
-        medium::find_secret(&self.0)
+        medium::find_secret(&self.root)
     }
 
     fn efivars(&self) -> Option<EfiVars> {
-        self.0.is_uefi().then(|| EfiVars::new(self.0.efivars()))
+        self.root.is_uefi().then(|| EfiVars::new(self.root.efivars()))
     }
 }

@@ -303,17 +303,17 @@ pub fn make_state_folder(state: &Path) -> io::Result<()> {
 
 /// Writes a temporary file and renames it: a reader sees the old content or the new.
 fn write_private(path: &Path, content: &[u8]) -> Result<(), IdentityError> {
-    let beside = path.with_extension("new");
+    let temporary = path.with_extension("new");
     let write = || {
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
-            .open(&beside)?;
+            .open(&temporary)?;
         file.write_all(content)?;
         file.sync_all()?;
-        fs::rename(&beside, path)
+        fs::rename(&temporary, path)
     };
     write().map_err(|source| IdentityError::Io {
         path: path.display().to_string(),

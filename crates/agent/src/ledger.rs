@@ -354,7 +354,7 @@ mod tests {
         ledger
             .record(refused_report(&job("no", 5), JobError::default()))
             .unwrap();
-        let workless = Job {
+        let without_work = Job {
             work: None,
             ..job("workless", 5)
         };
@@ -370,7 +370,7 @@ mod tests {
             (job("no", 5), None, "JOB_STATE_REFUSED"),
             (job("", 5), None, "invalid-job"),
             (job(&"x".repeat(129), 5), None, "invalid-job"),
-            (workless, None, "invalid-job"),
+            (without_work, None, "invalid-job"),
         ];
         for (job, running, expected) in table {
             assert_eq!(
@@ -454,7 +454,7 @@ mod tests {
         /// For any sequence of jobs and restarts: no operation begins twice, no operation begins with a generation below an
         /// earlier one, and no two operations run at once.
         #[test]
-        fn nothing_runs_twice_stale_or_beside_another(steps in proptest::collection::vec((0_u8..6, 0_u64..5, 0_u8..4), 1..60)) {
+        fn no_job_runs_twice_stale_or_in_parallel(steps in proptest::collection::vec((0_u8..6, 0_u64..5, 0_u8..4), 1..60)) {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("ledger");
             let mut ledger = Ledger::open(&path).unwrap();

@@ -34,7 +34,7 @@ impl Machine {
             writer: Arc::new(StoreWriter),
             eraser: Arc::new(DriveEraser),
             power: Arc::new(KernelPower::new(&root.proc)),
-            host: Arc::new(KernelHost(root)),
+            host: Arc::new(KernelHost { root }),
         }
     }
 }

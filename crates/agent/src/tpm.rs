@@ -9,7 +9,7 @@ use rackwright_tpm::client::{Key, Quoted, Tpm, TpmError};
 use rackwright_tpm::credential::Credential;
 use rackwright_tpm::device::Device;
 use rackwright_tpm::log::LOG_MAX;
-use rackwright_tpm::pcr::ASKED;
+use rackwright_tpm::pcr::QUOTED;
 use rackwright_tpm::public::{Kind, Public};
 
 use crate::root::SysRoot;
@@ -129,7 +129,7 @@ impl KernelTpm {
     fn answered(tpm: &mut Tpm, ek: &Key, credential: &Credential, data: &[u8]) -> Result<(Vec<u8>, Quoted), TpmError> {
         let ak = tpm.key(Kind::Attestation)?;
         let secret = tpm.activate(ek, &ak, credential);
-        let quoted = secret.and_then(|secret| Ok((secret, tpm.quote(&ak, data, ASKED)?)));
+        let quoted = secret.and_then(|secret| Ok((secret, tpm.quote(&ak, data, QUOTED)?)));
         remove(tpm, &ak);
         quoted
     }
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_a_tpm_has_no_attester_and_one_with_a_broken_tpm_says_why() {
+    fn a_machine_without_a_tpm_has_no_attester_and_a_broken_tpm_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let root = SysRoot::below(dir.path());
         assert!(matches!(KernelTpm::open(&root), Ok(None)));

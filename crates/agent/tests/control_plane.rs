@@ -6,6 +6,7 @@
 mod support;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -19,8 +20,9 @@ use rackwright_api::v1::job_report::Result as JobResult;
 use rackwright_api::v1::{
     CancelJob, EraseDrives, EraseMethod, Hello, Job, JobState, RebootMachine, RebootWay, Seed, WriteImage,
 };
+use rackwright_free_port::free_port;
 use secrecy::ExposeSecret as _;
-use support::{Bench, Control, PATIENCE, Stream, TOKEN, bench};
+use support::{Bench, Control, Stream, TOKEN, WAIT_LIMIT, bench};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -192,7 +194,7 @@ async fn a_job_that_is_late_ends_with_its_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_ended_while_the_stream_was_down_is_reported_by_the_next() {
+async fn a_job_that_ended_while_the_stream_was_down_is_reported_by_the_next() {
     let (mut control, bench, _agent, mut stream) = connected().await;
     stream.send(Down::Job(write_job("op-1", 5))).await;
     stream.find(|m| matches!(m, Up::Job(_)).then_some(())).await;
@@ -294,7 +296,7 @@ async fn an_erase_with_boot_entries_left_over_has_failed() {
     let Some(JobResult::EraseDrives(result)) = &report.result else {
         panic!("{report:?}")
     };
-    assert_eq!(result.drives.len(), 1, "what was erased is told");
+    assert_eq!(result.drives.len(), 1, "the erased drives are reported");
 
     std::fs::remove_dir(&order).unwrap();
     stream.send(Down::Job(erase_job("op-2", 5))).await;
@@ -325,7 +327,7 @@ async fn a_power_action_is_reported_before_it_happens() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, acted).await.unwrap();
+    timeout(WAIT_LIMIT, acted).await.unwrap();
     assert_eq!(*bench.switch.0.lock().unwrap(), [PowerAction::PowerOff]);
     stream.send(Down::Job(erase_job("late", 5))).await;
     assert_eq!(
@@ -356,13 +358,13 @@ async fn a_wrong_ca_and_a_spent_token_end_the_agent() {
     let control = Control::start(5).await;
     let bench = bench();
     let wrong = control.settings_with(&format!("rackwright.ca=sha256:{}", "0".repeat(64)));
-    let Err(error) = timeout(PATIENCE, agent::run(wrong, bench.machine.clone(), async {}))
+    let Err(error) = timeout(WAIT_LIMIT, agent::run(wrong, bench.machine.clone(), async {}))
         .await
         .unwrap();
     assert!(error.to_string().contains("SHA-256"), "{error}");
     let spent = control.settings_with("rackwright.token=another-s3cret");
     assert_eq!(spent.token.expose_secret(), "another-s3cret");
-    let Err(error) = timeout(PATIENCE, agent::run(spent, bench.machine.clone(), async {}))
+    let Err(error) = timeout(WAIT_LIMIT, agent::run(spent, bench.machine.clone(), async {}))
         .await
         .unwrap();
     assert!(
@@ -379,12 +381,12 @@ async fn a_server_with_another_ca_is_never_given_the_token() {
     let settings = control.settings_with(&format!("rackwright.server=https://{}", stranger.server));
     let running = tokio::spawn(async move { agent::run(settings, bench.machine.clone(), async {}).await });
     // The agent keeps trying: each connection fails in TLS, before the token is sent.
-    let asked = timeout(Duration::from_secs(2), async {
+    let connected = timeout(Duration::from_secs(2), async {
         while stranger.registrations.load(Ordering::SeqCst) == 0 && !running.is_finished() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    assert!(asked.await.is_err(), "the stranger was asked");
+    assert!(connected.await.is_err(), "the foreign server got a registration");
     running.abort();
     assert!(!TOKEN.is_empty());
 }
@@ -394,9 +396,7 @@ async fn the_agent_waits_for_a_control_plane_that_comes_late() {
     let mut control = Control::start(5).await;
     let bench = bench();
     // No server listens yet at the address of the CA file.
-    let reserved = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = reserved.local_addr().unwrap();
-    drop(reserved);
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
     let settings = control.settings_with(&format!("rackwright.caurl=http://{address}/ca.pem"));
     let machine = bench.machine.clone();
     let agent = tokio::spawn(async move { agent::run(settings, machine, async {}).await });
@@ -422,12 +422,10 @@ async fn the_agent_waits_for_a_control_plane_that_comes_late() {
 async fn a_server_that_cannot_be_reached_is_followed_by_the_next() {
     let mut control = Control::start(5).await;
     let bench = bench();
-    let reserved = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = reserved.local_addr().unwrap();
-    drop(reserved);
+    let closed = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
     let (server, url) = (control.server, control.ca_url.clone());
     let settings = control.settings_with(&format!(
-        "rackwright.server=https://{nobody},https://{server} rackwright.caurl={url},{url}"
+        "rackwright.server=https://{closed},https://{server} rackwright.caurl={url},{url}"
     ));
     let machine = bench.machine.clone();
     tokio::spawn(async move { agent::run(settings, machine, async {}).await });

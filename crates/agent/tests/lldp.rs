@@ -93,7 +93,7 @@ async fn wait_for_neighbours(
         LIMIT,
         neighbours.wait_for(|neighbours| neighbours.as_ref().is_some_and(|all| wanted(&all.neighbours))),
     );
-    let found = found.await.expect("frames come in time").expect("the ear hears");
+    let found = found.await.expect("frames come in time").expect("the listener runs");
     found.as_ref().unwrap().neighbours.clone()
 }
 
@@ -105,7 +105,10 @@ async fn check_switch_frames(dir: &Path) {
     }
     start_switch(dir);
     let (sender, mut neighbours) = watch::channel(None);
-    KernelHost(SysRoot::below(dir)).watch_neighbours(sender);
+    let host = KernelHost {
+        root: SysRoot::below(dir),
+    };
+    host.watch_neighbours(sender);
     let found = wait_for_neighbours(&mut neighbours, |all| all.len() == 2).await;
     for (neighbour, (card, port)) in found.iter().zip([("nic1", "p1"), ("nic2", "p2")]) {
         let mac = std::fs::read_to_string(format!("/sys/class/net/{card}/address")).unwrap();

@@ -133,8 +133,8 @@ mod tests {
             phases: vec![(PhaseArg::Inspect, seconds.to_vec())],
             ..Times::default()
         };
-        let told = compared(&times(&[100.0, 200.0]), &times(&[110.0, 206.0]), 2);
-        let phase = &told.phases[0];
+        let comparison = compared(&times(&[100.0, 200.0]), &times(&[110.0, 206.0]), 2);
+        let phase = &comparison.phases[0];
         assert_eq!(
             (phase.phase, phase.alone_s, phase.among_all_s),
             ("inspect", 200.0, 206.0)

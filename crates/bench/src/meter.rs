@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_brackets_and_spaces_is_no_trouble() {
+    fn a_process_name_with_brackets_and_spaces_is_read() {
         let stat = "12 (a) b) S 1 12 12 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 9 0 1 2 3";
         assert_eq!(cpu_s(stat), Some(2.0));
         assert_eq!(cpu_s("12"), None);
@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn this_process_can_be_measured() {
-        let me = Process::new("this test", vec![std::process::id()]);
-        me.reset_peak().unwrap();
-        let before = me.usage().unwrap();
+        let own_process = Process::new("this test", vec![std::process::id()]);
+        own_process.reset_peak().unwrap();
+        let before = own_process.usage().unwrap();
         let held = vec![1u8; 64 << 20];
         assert!(held.iter().map(|&b| u64::from(b)).sum::<u64>() > 0);
-        let after = me.usage().unwrap();
+        let after = own_process.usage().unwrap();
         assert!(
             after.peak_resident_bytes >= before.peak_resident_bytes + (48 << 20),
             "{before:?} {after:?}"

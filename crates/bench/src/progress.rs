@@ -235,6 +235,6 @@ mod tests {
         assert_eq!((tally.failed(), tally.failures()), (1, vec!["nodes/c: why".to_owned()]));
         assert_eq!(tally.edge(Edge::Erased).count, 0);
         assert_eq!(tally.passed_s("b", Edge::Validated), Some(7.5));
-        assert_eq!(tally.passed_s("a", Edge::Validated), None, "nobody watches it");
+        assert_eq!(tally.passed_s("a", Edge::Validated), None, "node a is not tracked");
     }
 }

@@ -1,7 +1,7 @@
 //! The test stand: a control plane, its database and simulated machines, each as a separate process.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use rackwright_api::v1::Bmc;
 use rackwright_cli_context::client::Client;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::{Cx, login, tls};
+use rackwright_free_port::free_port;
 use secrecy::SecretString;
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -59,7 +60,7 @@ impl Machine {
     }
 }
 
-/// Ports of this computer that were free a moment ago.
+/// Ports of this computer that belong to this run.
 #[derive(Debug, Clone, Copy)]
 struct Ports {
     api: u16,
@@ -75,24 +76,15 @@ struct Ports {
 
 impl Ports {
     fn find() -> io::Result<Self> {
-        // All are held until all are found, so that each is different. DHCP and TFTP need them for UDP.
-        let mut listeners = Vec::new();
-        while listeners.len() < 8 {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-            if let Ok(socket) = UdpSocket::bind(listener.local_addr()?) {
-                listeners.push((listener, socket));
-            }
-        }
-        let port = |index: usize| listeners[index].0.local_addr().map(|address| address.port());
         Ok(Self {
-            api: port(0)?,
-            store: port(1)?,
-            boot: port(2)?,
-            tftp: port(3)?,
-            bmc: port(4)?,
-            ssh: port(5)?,
-            dhcp: port(6)?,
-            proxy: port(7)?,
+            api: free_port()?,
+            store: free_port()?,
+            boot: free_port()?,
+            tftp: free_port()?,
+            bmc: free_port()?,
+            ssh: free_port()?,
+            dhcp: free_port()?,
+            proxy: free_port()?,
         })
     }
 }
@@ -209,8 +201,8 @@ impl TestBed {
 }
 
 fn program_folder() -> Result<PathBuf, CliError> {
-    let me = std::env::current_exe().map_err(|e| CliError::io("find the directory of this program", e))?;
-    Ok(me.parent().map(Path::to_owned).unwrap_or_default())
+    let program = std::env::current_exe().map_err(|e| CliError::io("find the directory of this program", e))?;
+    Ok(program.parent().map(Path::to_owned).unwrap_or_default())
 }
 
 fn program(programs: &Path, name: &str) -> Result<Command, CliError> {

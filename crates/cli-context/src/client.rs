@@ -261,9 +261,9 @@ impl Client {
             if !is_transient(&status) {
                 return Err(CliError::rpc(doing, status));
             }
-            let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
+            let retry_delay = status.get_details_retry_info().and_then(|info| info.retry_delay);
             match backoff.delay() {
-                Some(delay) => tokio::time::sleep(asked.unwrap_or(delay).min(Duration::from_secs(10))).await,
+                Some(delay) => tokio::time::sleep(retry_delay.unwrap_or(delay).min(Duration::from_secs(10))).await,
                 None => return Err(CliError::rpc(doing, status)),
             }
         }

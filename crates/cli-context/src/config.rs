@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stored_is_private_and_comes_back() {
+    fn a_stored_context_is_private_and_reads_back() {
         let temp = tempfile::tempdir().unwrap();
         let dir = ConfigDir {
             path: temp.path().join("a/b"),

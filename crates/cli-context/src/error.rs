@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_words_still_says_something() {
+    fn an_error_without_a_message_still_has_a_text() {
         let error = CliError::rpc("list nodes", Status::new(Code::NotFound, ""));
         assert_eq!(
             error.to_string(),

@@ -58,14 +58,32 @@ fn ssh_keys_of(argument: &str) -> Result<Vec<String>, CliError> {
 /// The first `limit` bytes of a text: of a file, or of standard input for `-`. `verb` begins the error, as in "read the token
 /// from".
 pub fn read_beginning(verb: &str, path: &Path, limit: u64) -> Result<String, CliError> {
-    let mut text = String::new();
+    let bytes = read_bytes(verb, path, limit)?;
+    let is_whole = (bytes.len() as u64) < limit;
+    String::from_utf8(bytes).or_else(|error| {
+        let (bytes, fault) = (error.as_bytes(), error.utf8_error());
+        if fault.error_len().is_none() && !is_whole {
+            // The limit cuts a character. The substitute is no shorter than the cut part.
+            return Ok(String::from_utf8_lossy(bytes).into_owned());
+        }
+        let before = String::from_utf8_lossy(&bytes[..fault.valid_up_to()]);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) + 1;
+        let message = format!("{}:{line}:{column}: this is not UTF-8 text", path.display());
+        Err(CliError::usage(message, "save the file as UTF-8"))
+    })
+}
+
+/// The first `limit` bytes of a file, or of standard input for `-`. `verb` begins the error.
+pub fn read_bytes(verb: &str, path: &Path, limit: u64) -> Result<Vec<u8>, CliError> {
+    let mut bytes = Vec::new();
     let read = if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(limit).read_to_string(&mut text)
+        std::io::stdin().lock().take(limit).read_to_end(&mut bytes)
     } else {
-        std::fs::File::open(path).and_then(|file| file.take(limit).read_to_string(&mut text))
+        std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
     read.map_err(|e| CliError::given(verb, path, e))?;
-    Ok(text)
+    Ok(bytes)
 }
 
 /// A text of at most 1 MiB: a file, or `-` for standard input.
@@ -140,6 +158,25 @@ pub fn yaml_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_not_utf_8_is_refused_at_its_place() {
+        let temp = tempfile::tempdir().unwrap();
+        let file = temp.path().join("f");
+        let read = |bytes: &[u8], limit| {
+            std::fs::write(&file, bytes).unwrap();
+            read_beginning("read", &file, limit).map_err(|error| error.to_string())
+        };
+        let refused = |place: &str| Err(format!("{}:{place}: this is not UTF-8 text", file.display()));
+        assert_eq!(read("a\n\u{e9}".as_bytes(), 9), Ok("a\n\u{e9}".to_owned()));
+        assert_eq!(read(b"a\n\xc3\xa9\xe9 b", 99), refused("2:2"));
+        assert_eq!(read(b"\xff\xfea", 99), refused("1:1"));
+        assert_eq!(read(b"a\xc3", 99), refused("1:2"), "the file ends within a character");
+        assert!(
+            read("a\u{e9}".as_bytes(), 2).unwrap().len() >= 2,
+            "the limit cuts a character"
+        );
+    }
 
     #[test]
     fn keys_are_taken_as_text_and_from_files() {

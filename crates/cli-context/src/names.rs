@@ -56,6 +56,16 @@ pub fn listed(names: &[String]) -> String {
     }
 }
 
+/// Whether a text can be the id of a node or a cluster: 1 to 63 of a-z 0-9 and '-', a letter or digit first and last.
+pub fn is_id(text: &str) -> bool {
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = text.as_bytes();
+    let ends = [bytes.first(), bytes.last()]
+        .iter()
+        .all(|b| b.is_some_and(|b| good(*b)));
+    ends && bytes.len() <= 63 && bytes.iter().all(|b| good(*b) || *b == b'-')
+}
+
 /// A MAC address in the API's form, or `None` if the text is not one. Dashes and colons are accepted.
 pub fn mac(text: &str) -> Option<String> {
     let parts: Vec<&str> = text.split(['-', ':']).collect();
@@ -82,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn mac_addresses_are_told_from_node_ids() {
+    fn mac_addresses_are_distinguished_from_node_ids() {
         assert_eq!(mac("52:54:00:AB:cd:01").as_deref(), Some("52:54:00:ab:cd:01"));
         assert_eq!(mac("52-54-00-ab-cd-01").as_deref(), Some("52:54:00:ab:cd:01"));
         assert_eq!(mac("gpu-001"), None);

@@ -45,7 +45,7 @@ pub enum Output {
     Yaml,
     /// Resource names only, one per line
     Name,
-    /// Comma-separated values, only for `usage list` and `usage sum`
+    /// Comma-separated values, only for reports of `usage`
     Csv,
 }
 

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_written_with_their_folders_and_never_over_others() {
+    fn files_are_written_with_their_folders_and_never_overwrite() {
         let temp = tempfile::tempdir().unwrap();
         let folder = temp.path().join("out");
         below(&folder, &[("a.yaml", "1"), ("x/y/b.yaml", "2")], Present::Kept).unwrap();

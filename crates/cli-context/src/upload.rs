@@ -114,7 +114,7 @@ pub async fn run(client: &Client, ui: &Ui, path: &Path, mut upload: Upload) -> R
     let mut live = Live::new(Term::stderr(), ui.live_progress());
     let meter = Meter::new(upload.received_bytes, upload.size_bytes);
     let mut backoff = Backoff::for_long_work();
-    let mut told = String::new();
+    let mut shown = String::new();
     while upload.received_bytes < upload.size_bytes {
         let before = upload.received_bytes;
         meter.done.set(before);
@@ -130,11 +130,11 @@ pub async fn run(client: &Client, ui: &Ui, path: &Path, mut upload: Upload) -> R
         };
         if let Some(status) = lost {
             live.clear();
-            if told != status.message() {
-                told = status.message().to_owned();
+            if shown != status.message() {
+                shown = status.message().to_owned();
                 ui.note(&format!(
                     "note: the upload was interrupted ({}); continuing",
-                    clean(&told)
+                    clean(&shown)
                 ));
             }
             if !backoff.pause().await {

@@ -109,7 +109,7 @@ impl Command {
         if output == Output::Csv && !writes_csv {
             return Err(CliError::usage(
                 "this command has no CSV output; nothing was done",
-                "only `usage list` and `usage sum` write CSV; use table, json, yaml or name",
+                "only `usage list`, `usage sum` and `usage breaches` write CSV; use table, json, yaml or name",
             ));
         }
         Ok(())

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_failed_things_are_highlighted() {
+    fn events_of_failures_are_highlighted() {
         // Kinds as the control plane sends them: edges of nodes and of clusters, and other kinds.
         for kind in [
             "failed",

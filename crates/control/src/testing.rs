@@ -1,213 +1,42 @@
-//! For unit tests: a core in a folder of its own, without sockets and without tasks.
+//! Steps inside features that a test takes one by one, and in its own order. The daemon takes them in the tasks of the
+//! features.
+//!
+//! The core of a test, and its records, are in `rackwright_ground::testing`.
 
-use std::ops::Deref;
-use std::path::Path;
 use std::sync::Arc;
 
-use rackwright_api::v1;
-use rackwright_lifecycle::{
-    Attempt, Claim, ClusterId, Effect, Evidence, Node, NodeId, Outcome, State, Timestamp, Wait, Wanted,
-};
-use rackwright_store::{
-    AgentBootRow, AgentConnection, AgentSession, ClusterRecord, ClusterSpec, EffectRow, Identity, NodeRecord, Readings,
-    Scope, Spec,
-};
-use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
+use rackwright_ground::core::Core;
+use rackwright_lifecycle::ClusterId;
+use rackwright_store::StoreError;
 
-use crate::agent_session::ArrivingAgent;
-use crate::clock;
-use crate::config::Config;
-use crate::core::Core;
-use crate::daemon;
-use crate::telemetry::Traces;
+use crate::clusters::reserve::ReserveError;
+use crate::clusters::step::{Next, step};
 
-/// A core and its folder.
-pub struct TestCore {
-    core: Arc<Core>,
-    _dir: TempDir,
-}
+pub use crate::clusters::adapters::{BmcPorts, bmc_listed};
+pub use crate::clusters::breach_check::before_change;
+pub use crate::clusters::network::outcome::store as store_network_outcome;
+pub use crate::clusters::step::{lease_and_start as start_cluster_steps, steps_of as steps_of_cluster};
+pub use crate::clusters::watch::{Schedule, run_round};
 
-impl Deref for TestCore {
-    type Target = Arc<Core>;
+/// Steps of a cluster on its way to rest, at most.
+const STEPS: usize = 100;
 
-    fn deref(&self) -> &Arc<Core> {
-        &self.core
+/// Steps until the cluster is at rest, as the part for clusters does.
+///
+/// # Errors
+/// A step failed.
+///
+/// # Panics
+/// The cluster does not come to rest.
+pub async fn cluster_until_rest(core: &Arc<Core>, id: &ClusterId) -> Result<(), ReserveError> {
+    for _ in 0..STEPS {
+        match step(core, id).await {
+            Ok(Next::Rest) => return Ok(()),
+            Ok(Next::Again) => {}
+            // A concurrent change won.
+            Err(ReserveError::Store(StoreError::Conflict { .. } | StoreError::Contended(_))) => {}
+            Err(other) => return Err(other),
+        }
     }
-}
-
-impl TestCore {
-    /// The core, to replace parts of it before its first use.
-    pub fn parts(&mut self) -> &mut Core {
-        Arc::get_mut(&mut self.core).expect("the core is not in use yet")
-    }
-}
-
-/// A core as after a first start.
-pub async fn core() -> TestCore {
-    core_with("").await
-}
-
-/// The same with more lines of settings.
-pub async fn core_with(further: &str) -> TestCore {
-    let dir = tempfile::tempdir().unwrap();
-    let config = config(dir.path(), further);
-    let core = daemon::open(config, Traces::default(), CancellationToken::new())
-        .await
-        .unwrap();
-    TestCore { core, _dir: dir }
-}
-
-/// Settings with their data below `dir`, and more lines.
-pub fn config(dir: &Path, further: &str) -> Config {
-    let path = dir.join("rackwrightd.yaml");
-    let text = format!(
-        "data_dir: {}\nstorage: {{reserve_mib: 256}}\napi: {{names: [localhost]}}\nstore: {{caches: [cache-1]}}\n{further}",
-        data(dir)
-    );
-    std::fs::write(&path, text).unwrap();
-    Config::load(&path).unwrap()
-}
-
-fn data(dir: &Path) -> String {
-    dir.join("data").display().to_string()
-}
-
-/// A node in `state`; claimed if there is an image digest.
-pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
-    let claim = image_digest.map(|digest| Claim {
-        generation: 0,
-        deployment: 1,
-        image_digest: digest.to_owned(),
-        image_name: "images/some".into(),
-        hostname: id.to_owned(),
-        ssh_authorized_keys: Vec::new(),
-        has_user_data: false,
-        plain_user_data: String::new(),
-        root_drive: String::new(),
-        verify_whole_disk: false,
-        release_requested: false,
-        handed_over: None,
-        customer: "".into(),
-        cluster: None,
-    });
-    let at = Timestamp(1);
-    NodeRecord {
-        id: NodeId::stored(id.to_owned()),
-        uid: format!("uid-{id}"),
-        version: 1,
-        node: Node {
-            state,
-            since: at,
-            generation: 0,
-            claim,
-            wanted: Wanted::default(),
-            evidence: Evidence::default(),
-            doubt: None,
-        },
-        spec: Spec::default(),
-        labels: [].into(),
-        identity: Identity::default(),
-        reason: String::new(),
-        readings: Readings::default(),
-        hold: AgentConnection::default(),
-        address: String::new(),
-        address_witness: String::new(),
-        wait: Wait::Rest,
-        wait_until: at,
-        due_at: at,
-        created_at: at,
-        updated_at: at,
-    }
-}
-
-/// A reserved cluster.
-pub fn cluster(id: &str) -> ClusterRecord {
-    let (uid, customer) = (format!("uid-{id}"), "acme".into());
-    ClusterRecord::new(
-        ClusterId::stored(id.to_owned()),
-        uid,
-        customer,
-        ClusterSpec::default(),
-        Timestamp(1),
-    )
-}
-
-/// Stores a wait of an hour for a node.
-pub async fn rest(core: &Core, id: &str, wait: &Wait) {
-    let record = core.store.node(&Scope::Site, &NodeId::stored(id)).await.unwrap();
-    let hour = clock::now().plus(rackwright_lifecycle::seconds(3600));
-    core.store.rest(&record, wait, hour).await.unwrap();
-}
-
-/// Inserts a node.
-pub async fn add(core: &Core, record: &NodeRecord) {
-    let mut tx = core.store.write().await.unwrap();
-    tx.insert_node(record).await.unwrap();
-    tx.commit().await.unwrap();
-}
-
-/// Stores that a node was switched on in its present state. Returns the id of that boot.
-pub async fn switched_on(core: &Core, id: &str) -> String {
-    let boot = core.new_id();
-    let mut tx = core.store.write().await.unwrap();
-    let record = tx.node(&NodeId::stored(id)).await.unwrap();
-    let at = clock::now();
-    let row = EffectRow {
-        id: boot.clone(),
-        node_id: NodeId::stored(id.to_owned()),
-        state_since: record.node.since,
-        number: 1,
-        generation: record.node.generation,
-        owner: core.replica.clone(),
-        attempt: Attempt {
-            effect: Effect::PowerOn,
-            started_at: at,
-            ended_at: None,
-            deadline: at,
-            outcome: Outcome::Open,
-            boot_id: None,
-        },
-    };
-    tx.begin_effect(&row).await.unwrap();
-    tx.end_effect(&boot, &Outcome::Succeeded, at).await.unwrap();
-    tx.commit().await.unwrap();
-    boot
-}
-
-/// The same, with an agent registered from that boot. Returns the agent's session.
-pub async fn booted(core: &Core, id: &str, kernel_boot_id: &str) -> AgentSession {
-    let boot = switched_on(core, id).await;
-    let mut tx = core.store.write().await.unwrap();
-    let record = tx.node(&NodeId::stored(id)).await.unwrap();
-    let row = AgentBootRow {
-        node_id: NodeId::stored(id.to_owned()),
-        boot: boot.clone(),
-        state_since: record.node.since,
-        powered_on_at: clock::now(),
-        mac: "52:54:00:00:00:01".into(),
-        address: "10.0.0.9".into(),
-        kernel_boot_id: kernel_boot_id.to_owned(),
-        registered_at: clock::now(),
-        ..AgentBootRow::default()
-    };
-    tx.put_agent_boot(&row).await.unwrap();
-    tx.commit().await.unwrap();
-    let generation = record.node.generation;
-    AgentSession { generation, boot }
-}
-
-/// An agent that asks to be admitted with that session and kernel.
-pub fn arriving_agent(id: &str, of: AgentSession, kernel_boot_id: &str) -> ArrivingAgent {
-    ArrivingAgent {
-        node: NodeId::stored(id.to_owned()),
-        of,
-        remote: "10.0.0.9".into(),
-        hello: v1::Hello {
-            boot_id: kernel_boot_id.to_owned(),
-            ..v1::Hello::default()
-        },
-        reading: None,
-        secret: None,
-    }
+    panic!("{id} does not come to rest");
 }

@@ -7,11 +7,14 @@ use rackwright_infiniband::dump::{self, Limits};
 use rackwright_infiniband::{Dump, Fabric, Guid, Tables};
 
 use crate::error::FabricError;
-use crate::tool::Tools;
+use crate::manager::Master;
+use crate::tool::{ToolError, Tools};
 
-/// Unexpected tables that are read again. If there are more, and one of these counts, the others count too: reading all
-/// ports of an open fabric twice would delay its repair.
-const MAX_CONFIRMED: usize = 64;
+/// Most unexpected tables that [`Diags::confirm`] reads again: reading all ports of an open fabric twice would delay its
+/// repair.
+const MAX_REREAD_TABLES: usize = 64;
+/// Longest text of a tool's unreadable output in an error, in characters.
+const MAX_OUTPUT_CHARS: usize = 200;
 
 /// Reads a fabric through a port of this machine.
 #[derive(Debug, Clone)]
@@ -41,32 +44,43 @@ impl Diags {
     /// # Errors
     /// The tool fails, or its output is not a valid dump.
     pub async fn discover(&self) -> Result<Dump, FabricError> {
-        let text = self.tools.run("ibnetdiscover", &[]).await?;
+        let text = self.tools.run_on_fabric("ibnetdiscover", &[]).await?;
         Ok(dump::read(&text, Limits::default())?)
     }
 
-    /// The port GUID of the master subnet manager, by `sminfo`.
+    /// The master subnet manager, by `sminfo`.
     ///
     /// # Errors
-    /// There is no master, or it does not answer.
-    pub async fn master(&self) -> Result<Guid, FabricError> {
-        let text = self.tools.run("sminfo", &[]).await?;
+    /// [`FabricError::NoMaster`] if there is no master, or it does not answer; the tool fails in another way.
+    pub async fn master(&self) -> Result<Master, FabricError> {
+        let text = match self.tools.run_on_fabric("sminfo", &[]).await {
+            Err(ToolError::Failed { error_output, .. }) if is_silence(&error_output) => {
+                tracing::debug!(error_output, "sminfo gets no answer");
+                return Err(FabricError::NoMaster(None));
+            }
+            other => other?,
+        };
         let text = String::from_utf8_lossy(&text);
-        let guid = text
-            .split_once("sm guid ")
-            .and_then(|(_, rest)| rest.split([',', ' ']).next()?.parse().ok());
-        guid.ok_or_else(|| FabricError::Output {
-            tool: "sminfo",
-            text: text.chars().take(200).collect(),
-        })
+        master(&text).ok_or_else(|| unreadable("sminfo", &text))
     }
 
-    /// The P_Key tables of these ports, by `smpquery`: each from the port itself. Ports that do not answer are listed in
-    /// the result.
+    /// The port GUIDs of this machine's own adapters, by `ibstat`.
+    ///
+    /// # Errors
+    /// The tool fails.
+    pub async fn local_ports(&self) -> Result<BTreeSet<Guid>, FabricError> {
+        let text = self.tools.run("ibstat", &["-p"]).await?;
+        let text = String::from_utf8_lossy(&text);
+        let guids = text.lines().map(str::trim).filter(|line| line.starts_with("0x"));
+        Ok(guids.filter_map(|guid| guid.parse().ok()).collect())
+    }
+
+    /// The P_Key tables of these ports, by `smpquery`: each from the port itself. The result names the ports that do not
+    /// answer.
     pub async fn tables(&self, ports: &BTreeSet<Guid>) -> Tables {
         let mut tables = Tables::default();
-        let asked: Vec<_> = ports.iter().map(|port| self.asked(*port)).collect();
-        let mut answers = stream::iter(asked).buffer_unordered(self.tools.at_once());
+        let queries: Vec<_> = ports.iter().map(|port| self.port_and_table(*port)).collect();
+        let mut answers = stream::iter(queries).buffer_unordered(self.tools.at_once());
         while let Some((port, answer)) = answers.next().await {
             match answer {
                 Ok(table) => {
@@ -80,43 +94,45 @@ impl Diags {
         tables
     }
 
-    async fn asked(&self, port: Guid) -> (Guid, Result<Vec<u16>, FabricError>) {
+    async fn port_and_table(&self, port: Guid) -> (Guid, Result<Vec<u16>, FabricError>) {
         (port, self.table(port).await)
     }
 
-    /// Addressed by GUID, not by LID: meanwhile another port may have got the LID.
+    /// The P_Key table of a port. The query names the port by its GUID: another port may have got its LID meanwhile.
     async fn table(&self, port: Guid) -> Result<Vec<u16>, FabricError> {
-        let text = self.tools.run("smpquery", &["-G", "pkeys", &port.to_string()]).await?;
+        let text = self
+            .tools
+            .run_on_fabric("smpquery", &["-G", "pkeys", &port.to_string()])
+            .await?;
         let text = String::from_utf8_lossy(&text);
-        p_keys(&text).ok_or_else(|| FabricError::Output {
-            tool: "smpquery",
-            text: text.chars().take(200).collect(),
-        })
+        p_keys(&text).ok_or_else(|| unreadable("smpquery", &text))
     }
 
-    /// Those of these unexpected tables that count: their ports are active, and are read again.
+    /// Reads unexpected tables again, and returns the present tables of those ports that are active and answer. Of many
+    /// tables, only the first 64 are read again; if one of these still has its unexpected entries, the result has all
+    /// further tables as they were.
     pub async fn confirm(&self, unexpected: &Tables) -> Tables {
-        let first = unexpected.read.keys().take(MAX_CONFIRMED).copied();
-        let active = self.active(first.collect()).await;
+        let first = unexpected.read.keys().take(MAX_REREAD_TABLES).copied();
+        let active = self.active_ports(first.collect()).await;
         let mut confirmed = self.tables(&active).await;
         confirmed.unread.clear();
-        // The unexpected tables may lack entries that the caller does not manage.
-        let is_same = |(port, table): (&Guid, &Vec<u16>)| {
-            let known = unexpected.read.get(port);
-            known.is_some_and(|known| known.iter().all(|entry| table.contains(entry)))
+        // An unexpected table may lack the entries that the caller does not manage, so the port may have more.
+        let has_unexpected_entries = |(port, table): (&Guid, &Vec<u16>)| {
+            let former = unexpected.read.get(port);
+            former.is_some_and(|former| former.iter().all(|entry| table.contains(entry)))
         };
-        if confirmed.read.iter().any(is_same) {
-            let others = unexpected.read.iter().skip(MAX_CONFIRMED);
+        if confirmed.read.iter().any(has_unexpected_entries) {
+            let others = unexpected.read.iter().skip(MAX_REREAD_TABLES);
             let others: BTreeMap<Guid, Vec<u16>> = others.map(|(port, table)| (*port, table.clone())).collect();
             confirmed.read.extend(others);
         }
         confirmed
     }
 
-    /// Those of these ports that are active, by `smpquery`. A port that does not answer is not.
-    async fn active(&self, ports: BTreeSet<Guid>) -> BTreeSet<Guid> {
-        let states: Vec<_> = ports.into_iter().map(|port| self.state(port)).collect();
-        let mut answers = stream::iter(states).buffer_unordered(self.tools.at_once());
+    /// The active ones of these ports, by `smpquery`. A port that does not answer counts as not active.
+    async fn active_ports(&self, ports: BTreeSet<Guid>) -> BTreeSet<Guid> {
+        let queries: Vec<_> = ports.into_iter().map(|port| self.port_if_active(port)).collect();
+        let mut answers = stream::iter(queries).buffer_unordered(self.tools.at_once());
         let mut active = BTreeSet::new();
         while let Some(port) = answers.next().await {
             active.extend(port);
@@ -124,9 +140,11 @@ impl Diags {
         active
     }
 
-    /// The port, if it is active.
-    async fn state(&self, port: Guid) -> Option<Guid> {
-        let text = self.tools.run("smpquery", &["-G", "portinfo", &port.to_string()]).await;
+    async fn port_if_active(&self, port: Guid) -> Option<Guid> {
+        let text = self
+            .tools
+            .run_on_fabric("smpquery", &["-G", "portinfo", &port.to_string()])
+            .await;
         let text = text.ok()?;
         is_active(&String::from_utf8_lossy(&text)).then_some(port)
     }
@@ -136,16 +154,39 @@ impl Diags {
     /// # Errors
     /// The tool fails.
     pub async fn errors(&self) -> Result<Vec<PortErrors>, FabricError> {
-        let text = self.tools.run("ibqueryerrors", &[]).await?;
+        let text = self.tools.run_on_fabric("ibqueryerrors", &[]).await?;
         Ok(port_errors(&String::from_utf8_lossy(&text)))
     }
 }
 
-/// The port GUIDs of all channel adapters that are up, without aggregation nodes.
+/// The GUIDs of the ports that are up at all channel adapters, without aggregation nodes.
 pub fn end_ports(fabric: &Fabric) -> BTreeSet<Guid> {
     let adapters = fabric.devices().filter(|(_, device)| device.is_adapter());
-    let ports = adapters.flat_map(|(ix, _)| fabric.ports(ix).iter().filter(|port| port.up));
+    let ports = adapters.flat_map(|(index, _)| fabric.ports(index).iter().filter(|port| port.up));
     ports.filter_map(|port| port.guid).collect()
+}
+
+fn unreadable(tool: &'static str, text: &str) -> FabricError {
+    FabricError::Output {
+        tool,
+        text: text.chars().take(MAX_OUTPUT_CHARS).collect(),
+    }
+}
+
+/// Whether `sminfo` ran and got no answer: `failed: query`, `failed: can't resolve sm port ...`.
+fn is_silence(error_output: &str) -> bool {
+    ["failed: query", "resolve sm port"]
+        .iter()
+        .any(|words| error_output.contains(words))
+}
+
+/// Parses `sminfo: sm lid 1 sm guid 0xa1, activity count 7 priority 0 state 3 SMINFO_MASTER`.
+fn master(text: &str) -> Option<Master> {
+    let after = |words: &str| text.split_once(words)?.1.split([',', ' ']).next();
+    Some(Master {
+        port: after("sm guid ")?.parse().ok()?,
+        priority: after("priority ")?.parse().ok()?,
+    })
 }
 
 /// Parses `LinkState:.......................Active`.
@@ -154,8 +195,8 @@ fn is_active(text: &str) -> bool {
     states.map(|state| state.trim_start_matches('.').trim()).eq(["Active"])
 }
 
-/// Parses `   0: 0xffff 0x8001 0x0000 ...` in rows of eight, then `64 pkeys capacity for this port`. A gap between rows is
-/// refused: its entries would be unknown.
+/// Parses a table of P_Keys: rows of eight such as `   8: 0xffff 0x8001 0x0000 ...`, then `64 pkeys capacity for this port`.
+/// A table with a gap between its rows is refused: the entries in the gap are unknown.
 fn p_keys(text: &str) -> Option<Vec<u16>> {
     let mut table = Vec::new();
     let mut capacity = None;
@@ -178,7 +219,8 @@ fn p_keys(text: &str) -> Option<Vec<u16>> {
     (capacity? <= table.len()).then_some(table)
 }
 
-/// `   GUID 0xfc6a1c0301000000 port 3: [SymbolErrorCounter == 77] [LinkDownedCounter == 1]`.
+/// Parses lines such as `   GUID 0xfc6a1c0301000000 port 3: [SymbolErrorCounter == 77] [LinkDownedCounter == 1]`, and skips
+/// all others.
 fn port_errors(text: &str) -> Vec<PortErrors> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -235,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_active_only_if_its_state_says_so() {
+    fn a_port_is_active_only_in_the_active_state() {
         let text = "Lid:.............................8\nLinkState:.......................Active\n\
                     PhysLinkState:...................LinkUp\n";
         assert!(is_active(text));

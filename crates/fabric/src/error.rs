@@ -7,6 +7,7 @@ use std::time::Duration;
 use rackwright_infiniband::dump::DumpError;
 use rackwright_infiniband::partition::{ConfError, Difference, PartitionError};
 
+use crate::manager::Master;
 use crate::tool::ToolError;
 use crate::ufm::UfmError;
 
@@ -46,9 +47,16 @@ pub enum FabricError {
         /// The system's error.
         source: io::Error,
     },
-    /// OpenSM is not running, with the reason.
-    #[error("OpenSM cannot be signalled to read its files: {0}")]
+    /// OpenSM is not running, with the reason. A changed partition file stays in place, and OpenSM reads it at its start.
+    #[error("{0}")]
     NoManager(String),
+    /// No subnet manager answers, with the reason if it is known.
+    #[error("{}no subnet manager answers; ports keep their keys", prefix(.0.as_ref()))]
+    NoMaster(Option<String>),
+    /// Another subnet manager is the master. The partition file is in place: OpenSM reads the file when it is the master
+    /// again.
+    #[error("{0} is the master and sets the keys of all ports; OpenSM of this machine is not")]
+    ForeignMaster(Master),
     /// OpenSM did not finish a sweep within this time.
     #[error("OpenSM has not finished a sweep within {} s", .0.as_secs_f64())]
     NoSweep(Duration),
@@ -71,6 +79,14 @@ pub enum FabricError {
     /// UFM failed or refused.
     #[error(transparent)]
     Ufm(#[from] UfmError),
+    /// The manager of one of several fabrics failed.
+    #[error("fabric {fabric}")]
+    OfFabric {
+        /// The name of the fabric.
+        fabric: String,
+        /// The error of its manager.
+        source: Box<FabricError>,
+    },
     /// The manager's setup does not support the action.
     #[error("{0}")]
     Unsupported(&'static str),
@@ -99,6 +115,11 @@ impl std::fmt::Display for RolledBack {
     }
 }
 
+/// The reason, as the beginning of a sentence.
+fn prefix(why: Option<&String>) -> String {
+    why.map(|why| format!("{why}: ")).unwrap_or_default()
+}
+
 fn ports(differences: &[Difference]) -> String {
     match differences.len() {
         1 => "1 table entry".to_owned(),
@@ -107,9 +128,9 @@ fn ports(differences: &[Difference]) -> String {
 }
 
 fn first(differences: &[Difference]) -> String {
-    let mut words: Vec<String> = differences.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+    let mut texts: Vec<String> = differences.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     if differences.len() > MAX_NAMED {
-        words.push(format!("and {} more", differences.len() - MAX_NAMED));
+        texts.push(format!("and {} more", differences.len() - MAX_NAMED));
     }
-    words.join("; ")
+    texts.join("; ")
 }

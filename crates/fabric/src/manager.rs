@@ -19,12 +19,40 @@ pub enum Proof {
     Manager,
 }
 
+/// The master subnet manager of a fabric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Master {
+    /// The GUID of its port.
+    pub port: Guid,
+    /// Its priority: the one with the highest priority becomes the master.
+    pub priority: u8,
+}
+
+impl fmt::Display for Master {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the subnet manager at port {} (priority {})",
+            self.port, self.priority
+        )
+    }
+}
+
+/// Why the manager that this program controls does not set the keys of the ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ManagerFault {
+    /// No subnet manager answers, in words. Ports could not be read.
+    Absent(String),
+    /// Another subnet manager is the master.
+    Foreign(Master),
+}
+
 /// P_Key tables of a fabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// The table of each port.
     pub tables: Tables,
-    /// Ports of subnet managers.
+    /// Ports of subnet managers, without a foreign one.
     pub managers: BTreeSet<Guid>,
     /// The source of the tables.
     pub proof: Proof,
@@ -46,8 +74,10 @@ pub struct PartitionFile {
 /// A check without a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// The partition file. `None`: this manager has no file.
-    pub file: Option<PartitionFile>,
+    /// The partition file of each subnet manager that has one.
+    pub files: Vec<PartitionFile>,
+    /// The fault of the subnet manager. Always `None` without requested ports.
+    pub manager: Option<ManagerFault>,
     /// The tables of the requested ports, without the keys of partitions that this program does not manage. Without
     /// requested ports nothing is read, and there are no managers either.
     pub reading: Reading,
@@ -85,7 +115,9 @@ pub trait FabricManager: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`FabricError::Partitions`] and [`FabricError::Conf`]: nothing was changed. [`FabricError::Mismatch`] and
-    /// [`FabricError::Refused`] have the result of the rollback.
+    /// [`FabricError::Refused`] have the result of the rollback. [`FabricError::NoManager`] and
+    /// [`FabricError::ForeignMaster`]: no port was changed, and the manager gets the partitions when it starts, or is the
+    /// master again.
     async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError>;
 
     /// The P_Key table of every end port.
@@ -97,7 +129,7 @@ pub trait FabricManager: fmt::Debug + Send + Sync {
     /// Reads the partition file and the P_Key tables of these ports, and changes nothing.
     ///
     /// # Errors
-    /// The file or the subnet manager cannot be read. Single unreadable ports are listed in the reading.
+    /// The file cannot be read, or a tool cannot be run. Single unreadable ports are listed in the reading.
     async fn inspect(&self, ports: &BTreeSet<Guid>) -> Result<Inspection, FabricError>;
 
     /// Those of these unexpected tables that count. A port that has just come up has the table of its power-on until the

@@ -11,7 +11,7 @@ use tokio::process::Command;
 use tokio::sync::Semaphore;
 
 /// Bytes kept of a program's standard error.
-const MAX_COMPLAINT_BYTES: usize = 2_000;
+const MAX_ERROR_BYTES: usize = 2_000;
 
 /// Settings of external programs.
 #[derive(Debug, Clone)]
@@ -22,6 +22,9 @@ pub struct ToolSettings {
     pub directory: Option<PathBuf>,
     /// Further environment variables.
     pub environment: Vec<(String, String)>,
+    /// The local port in the fabric that the tools of infiniband-diags read: the adapter, and the port number. `None`: the first
+    /// port that is up.
+    pub port: Option<(String, u8)>,
     /// Longest time for one run.
     pub timeout: Duration,
     /// Most bytes that one run may print.
@@ -36,6 +39,7 @@ impl Default for ToolSettings {
             folder: None,
             directory: None,
             environment: Vec::new(),
+            port: None,
             timeout: Duration::from_secs(60),
             output_bytes: 512 << 20,
             at_once: 4,
@@ -71,14 +75,14 @@ pub enum ToolError {
         bytes: usize,
     },
     /// The program ended with a failure.
-    #[error("{tool} failed ({status}): {complaint}")]
+    #[error("{tool} failed ({status}): {error_output}")]
     Failed {
         /// Name of the program.
         tool: String,
         /// Its exit status.
         status: ExitStatus,
-        /// The beginning of its standard error.
-        complaint: String,
+        /// The beginning of its standard error, and the error that a tool of infiniband-diags prints last.
+        error_output: String,
     },
 }
 
@@ -102,6 +106,20 @@ impl Tools {
     /// Most concurrent runs.
     pub fn at_once(&self) -> usize {
         self.settings.at_once.max(1)
+    }
+
+    /// Runs a tool of infiniband-diags on the fabric of the local port (options `-C` and `-P`, which all of them have but
+    /// `ibstat`).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn run_on_fabric(&self, tool: &str, arguments: &[&str]) -> Result<Vec<u8>, ToolError> {
+        let Some((adapter, port)) = &self.settings.port else {
+            return self.run(tool, arguments).await;
+        };
+        let port = port.to_string();
+        let options = ["-C", adapter.as_str(), "-P", port.as_str()];
+        self.run(tool, &[options.as_slice(), arguments].concat()).await
     }
 
     /// Runs a program to its end and returns its output.
@@ -143,7 +161,7 @@ impl Tools {
         );
         let most = self.settings.output_bytes;
         let whole = async {
-            let (out, complaint) = tokio::join!(bounded(out, most), beginning(err));
+            let (out, error_output) = tokio::join!(bounded(out, most), first_bytes(err));
             let out = out.map_err(start)?.ok_or_else(|| ToolError::TooMuchOutput {
                 tool: tool.to_owned(),
                 bytes: most,
@@ -152,11 +170,11 @@ impl Tools {
             if status.success() {
                 return Ok(out);
             }
-            let complaint = complaint.trim().to_owned();
+            let error_output = complaint(&error_output, &out);
             Err(ToolError::Failed {
                 tool: tool.to_owned(),
                 status,
-                complaint,
+                error_output,
             })
         };
         let after = self.settings.timeout;
@@ -169,6 +187,19 @@ impl Tools {
     }
 }
 
+/// The complaint of a failed program: its standard error, and the error that a tool of infiniband-diags prints last, on its
+/// standard output.
+fn complaint(error_output: &str, out: &[u8]) -> String {
+    let text = String::from_utf8_lossy(out);
+    let error = text
+        .lines()
+        .rev()
+        .find_map(|line| Some(line.split_once("iberror: ")?.1));
+    let parts = [error_output.trim(), error.unwrap_or_default().trim()];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join("; ")
+}
+
 /// All of a stream; none if it is longer than `most` bytes.
 async fn bounded(stream: impl AsyncRead + Unpin, most: usize) -> io::Result<Option<Vec<u8>>> {
     let mut read = Vec::new();
@@ -178,13 +209,13 @@ async fn bounded(stream: impl AsyncRead + Unpin, most: usize) -> io::Result<Opti
 }
 
 /// The beginning of a stream; reads the stream to its end.
-async fn beginning(mut stream: impl AsyncRead + Unpin) -> String {
+async fn first_bytes(mut stream: impl AsyncRead + Unpin) -> String {
     let mut kept = Vec::new();
     let mut buffer = [0; 4096];
     while let Ok(read) = stream.read(&mut buffer).await
         && read > 0
     {
-        let room = MAX_COMPLAINT_BYTES.saturating_sub(kept.len());
+        let room = MAX_ERROR_BYTES.saturating_sub(kept.len());
         kept.extend_from_slice(&buffer[..read.min(room)]);
     }
     String::from_utf8_lossy(&kept).into_owned()

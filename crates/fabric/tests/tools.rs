@@ -1,11 +1,14 @@
-//! External programs: bounded in time and in output, and their error messages are reported.
+//! External programs: bounded in time and in output, and their error messages are reported. OpenSM with scripted tools.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rackwright_fabric::{Diags, FabricError, ToolError, ToolSettings, Tools};
-use rackwright_infiniband::{Guid, Tables};
+use rackwright_fabric::{
+    Diags, FabricError, FabricManager as _, ManagerFault, Master, OpenSm, OpenSmSettings, Process, ToolError,
+    ToolSettings, Tools,
+};
+use rackwright_infiniband::{Guid, Partitions, Tables};
 
 fn tool(folder: &Path, name: &str, script: &str) {
     let path = folder.join(name);
@@ -18,6 +21,7 @@ fn tools(folder: &Path) -> Tools {
         directory: None,
         folder: Some(folder.to_owned()),
         environment: vec![("SAYS".into(), "hello".into())],
+        port: None,
         timeout: Duration::from_secs(5),
         output_bytes: 10_000,
         at_once: 2,
@@ -25,7 +29,25 @@ fn tools(folder: &Path) -> Tools {
 }
 
 #[tokio::test]
-async fn tools_are_bounded_in_time_and_output_and_fail_with_their_words() {
+async fn tools_read_the_fabric_of_the_named_port() {
+    let folder = tempfile::tempdir().expect("a folder");
+    tool(folder.path(), "smpquery", "echo $*");
+    let port = Some(("mlx5_2".to_owned(), 1));
+    let of = |port| {
+        Tools::new(ToolSettings {
+            folder: Some(folder.path().to_owned()),
+            port,
+            ..ToolSettings::default()
+        })
+    };
+    let output = of(port).run_on_fabric("smpquery", &["-G", "pkeys", "0x1"]).await;
+    assert_eq!(output.expect("runs"), b"-C mlx5_2 -P 1 -G pkeys 0x1\n");
+    let output = of(None).run_on_fabric("smpquery", &["-G", "pkeys", "0x1"]).await;
+    assert_eq!(output.expect("runs"), b"-G pkeys 0x1\n");
+}
+
+#[tokio::test]
+async fn tools_are_bounded_in_time_and_output_and_fail_with_their_message() {
     let folder = tempfile::tempdir().expect("a folder");
     let here = folder.path();
     tool(here, "good", "echo $SAYS $1");
@@ -56,7 +78,7 @@ async fn tools_are_bounded_in_time_and_output_and_fail_with_their_words() {
 }
 
 #[tokio::test]
-async fn what_tools_print_is_not_believed_blindly() {
+async fn output_of_tools_is_validated() {
     let folder = tempfile::tempdir().expect("a folder");
     let here = folder.path();
     tool(here, "ibnetdiscover", "echo nonsense");
@@ -73,7 +95,7 @@ async fn what_tools_print_is_not_believed_blindly() {
     let diags = Diags::new(tools(here));
     assert!(matches!(diags.discover().await, Err(FabricError::Dump(_))));
     let master = diags.master().await.expect("a master");
-    assert_eq!(master.get(), 0xa1);
+    assert_eq!((master.port.get(), master.priority), (0xa1, 0));
     let ports = ["0xa1", "0xa2", "0xa3"].map(|port| port.parse().expect("a GUID"));
     let tables = diags.tables(&ports.into()).await;
     assert_eq!(tables.read.len(), 1);
@@ -84,6 +106,115 @@ async fn what_tools_print_is_not_believed_blindly() {
         diags.master().await,
         Err(FabricError::Output { tool: "sminfo", .. })
     ));
+    tool(here, "ibstat", "echo 0xa1; echo 0x0; echo a2; test $1 = -p");
+    assert_eq!(diags.local_ports().await.expect("ports"), [ports[0]].into());
+}
+
+#[tokio::test]
+async fn silence_of_the_subnet_manager_is_another_error_than_a_tool_that_fails() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path();
+    let diags = Diags::new(tools(here));
+    // As infiniband-diags 44 says it.
+    tool(
+        here,
+        "sminfo",
+        "echo 'ibwarn: [7] mad_rpc: _do_madrpc failed; dport (Lid 1)' >&2; echo 'sminfo: iberror: failed: query'; exit 255",
+    );
+    let error = diags.master().await.expect_err("silence");
+    assert!(matches!(error, FabricError::NoMaster(None)), "{error:?}");
+    assert_eq!(error.to_string(), "no subnet manager answers; ports keep their keys");
+    tool(
+        here,
+        "sminfo",
+        "echo 'ibpanic: main: cannot open UMAD port' >&2; exit 255",
+    );
+    let error = diags.master().await.expect_err("no device").to_string();
+    assert!(error.contains("cannot open UMAD port"), "{error}");
+}
+
+/// OpenSM with this process id, and a partition file that others have changed.
+fn opensm(here: &Path, pid: u32, standbys: &[Guid]) -> OpenSm {
+    std::fs::write(here.join("opensm.pid"), format!("{pid}\n")).expect("its pid file");
+    std::fs::write(here.join("partitions.conf"), "Default=0x7fff : ALL=full ;\n").expect("a file");
+    std::fs::write(here.join("osm.log"), "").expect("a log");
+    let settings = OpenSmSettings {
+        partitions: here.join("partitions.conf"),
+        log: here.join("osm.log"),
+        options: None,
+        process: Process::File(here.join("opensm.pid")),
+        standbys: standbys.iter().copied().collect(),
+        deadline: Duration::from_secs(5),
+    };
+    OpenSm::new(settings, Diags::new(tools(here)))
+}
+
+#[tokio::test]
+async fn an_opensm_that_does_not_run_finds_the_wanted_partitions_when_it_starts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path();
+    tool(here, "sminfo", "echo 'sminfo: iberror: failed: query'; exit 255");
+    // No process has a number beyond the kernel's limit.
+    let opensm = opensm(here, 4_194_305, &[]);
+    let wanted = Partitions::default();
+    let error = opensm.apply(&wanted).await.expect_err("it does not run");
+    assert!(matches!(error, FabricError::NoManager(_)), "{error:?}");
+    assert_eq!(error.to_string(), "OpenSM does not run (its pid file names 4194305)");
+    let file = std::fs::read_to_string(here.join("partitions.conf")).expect("the file");
+    assert_eq!(file, wanted.render().expect("a file"));
+    let why = "OpenSM does not run (its pid file names 4194305): no subnet manager answers; ports keep their keys";
+    let error = opensm.apply(&wanted).await.expect_err("it does not run");
+    assert_eq!(error.to_string(), why);
+    let ports = [Guid::new(0xa1).expect("a GUID")].into();
+    let inspection = opensm.inspect(&ports).await.expect("an inspection");
+    assert_eq!(inspection.manager, Some(ManagerFault::Absent(why.into())));
+    assert!(inspection.files.iter().all(|file| file.content.is_some()));
+    // The number has passed to another program.
+    std::fs::write(here.join("opensm.pid"), std::process::id().to_string()).expect("its pid file");
+    let error = opensm.apply(&wanted).await.expect_err("it does not run").to_string();
+    assert!(
+        error.contains(&format!("names {}, which is \"", std::process::id())),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_foreign_master_is_named_and_the_file_is_right_for_the_time_after_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path();
+    tool(
+        here,
+        "sminfo",
+        "echo 'sminfo: sm lid 9 sm guid 0xb1, activity count 7 priority 14 state 3 SMINFO_MASTER'",
+    );
+    tool(here, "ibstat", "echo 0xa1");
+    tool(here, "smpquery", "exit 1");
+    let guid = |n| Guid::new(n).expect("a GUID");
+    let (own, foreign) = (guid(0xa1), guid(0xb1));
+    let (ports, wanted) = ([own].into(), Partitions::default());
+    let manager = opensm(here, std::process::id(), &[]);
+    let error = manager.apply(&wanted).await.expect_err("another is the master");
+    assert_eq!(
+        error.to_string(),
+        "the subnet manager at port 0x00000000000000b1 (priority 14) is the master and sets the keys of all ports; OpenSM of \
+         this machine is not"
+    );
+    let file = std::fs::read_to_string(here.join("partitions.conf")).expect("the file");
+    assert_eq!(file, wanted.render().expect("a file"));
+    let inspection = manager.inspect(&ports).await.expect("an inspection");
+    let master = Master {
+        port: foreign,
+        priority: 14,
+    };
+    assert_eq!(inspection.manager, Some(ManagerFault::Foreign(master)));
+    assert!(inspection.reading.managers.is_empty());
+    // A standby that the settings name may be the master.
+    let manager = opensm(here, std::process::id(), &[foreign]);
+    let inspection = manager.inspect(&ports).await.expect("an inspection");
+    assert_eq!(
+        (inspection.manager, inspection.reading.managers),
+        (None, [foreign].into())
+    );
 }
 
 #[tokio::test]

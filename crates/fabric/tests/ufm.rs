@@ -169,7 +169,7 @@ fn members(shared: &Shared, pkey: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn partitions_are_set_as_sets_and_others_keys_are_left_alone() {
+async fn partitions_are_set_as_sets_and_foreign_keys_are_left_alone() {
     let shared = Shared::default();
     {
         let mut fake = shared.lock().expect("the played UFM");
@@ -192,7 +192,7 @@ async fn partitions_are_set_as_sets_and_others_keys_are_left_alone() {
     assert_eq!(
         members(&shared, "0x0150").len(),
         0,
-        "a key of our range that nobody has any more"
+        "a key of our range that no port has any more"
     );
     assert_eq!(
         (members(&shared, "0x0044").len(), members(&shared, "0x7fff").len()),
@@ -255,7 +255,7 @@ async fn lost_or_refused_edits_are_rolled_back() {
 
 #[tokio::test]
 async fn hostile_and_missing_answers_are_errors() {
-    let strange = |answer: &'static str| async move {
+    let error_for = |answer: &'static str| async move {
         let app = Router::new().fallback(move || async move { answer });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -272,15 +272,15 @@ async fn hostile_and_missing_answers_are_errors() {
             .expect_err("an error")
             .to_string()
     };
-    assert!(strange("no JSON").await.contains("not understood"));
-    assert!(strange("[]").await.contains("not an object"));
+    assert!(error_for("no JSON").await.contains("not understood"));
+    assert!(error_for("[]").await.contains("not an object"));
     assert!(
-        strange(r#"{"0x0101": {"guids": [{"guid": "zz"}]}}"#)
+        error_for(r#"{"0x0101": {"guids": [{"guid": "zz"}]}}"#)
             .await
             .contains("member of 0x0101")
     );
     assert!(
-        strange(Box::leak("x".repeat(201).into_boxed_str()))
+        error_for(Box::leak("x".repeat(201).into_boxed_str()))
             .await
             .contains("more than 200 bytes")
     );

@@ -5,39 +5,39 @@ use rackwright_redfish_record::Recording;
 use rackwright_redfish_wire::fuzzing;
 use serde_json::Value;
 
-use crate::told;
+use crate::view_values;
 
 /// A password that must not survive scrubbing.
 const SECRET: &str = "hunter2-hunter2";
 
-/// Views invent nothing, and see neither what they do not know nor what is null.
+/// Views return only values of the resource, and ignore unknown and null properties.
 pub(crate) fn views(bytes: &[u8]) {
     let Some(value) = fuzzing::body(bytes) else { return };
-    let told = told::all(&value);
-    told::assert_invents_nothing(&value, &told);
+    let values = view_values::all(&value);
+    view_values::assert_invents_nothing(&value, &values);
     let Value::Object(object) = &value else { return };
     let mut known_only = object.clone();
     known_only.retain(|_, value| !value.is_null());
     let differs = "a property that is null counts as absent";
-    assert_eq!(told::all(&Value::Object(known_only)), told, "{differs}");
+    assert_eq!(view_values::all(&Value::Object(known_only)), values, "{differs}");
     let mut with_more = object.clone();
-    let odd = fuzzing::body(br#"{"Members": [{"@odata.id": "/x"}], "Reading": 7}"#).unwrap_or_default();
-    if with_more.insert("ZzUnknown".to_owned(), odd).is_none() {
+    let unknown = fuzzing::body(br#"{"Members": [{"@odata.id": "/x"}], "Reading": 7}"#).unwrap_or_default();
+    if with_more.insert("ZzUnknown".to_owned(), unknown).is_none() {
         assert_eq!(
-            told::all(&Value::Object(with_more)),
-            told,
-            "what is not known changes nothing"
+            view_values::all(&Value::Object(with_more)),
+            values,
+            "an unknown property changes nothing"
         );
     }
 }
 
-/// Wherever the network cuts a stream, the same is read; what is kept is bounded by what came.
+/// A stream reads the same wherever the network cuts it, and the kept data is bounded by the received data.
 pub(crate) fn events(bytes: &[u8]) {
     let whole = fuzzing::events(&[bytes]);
     let single: Vec<&[u8]> = bytes.chunks(1).collect();
     assert_eq!(fuzzing::events(&single), whole, "cut into bytes");
-    let odd: Vec<&[u8]> = bytes.chunks(7).collect();
-    assert_eq!(fuzzing::events(&odd), whole, "cut into pieces");
+    let pieces: Vec<&[u8]> = bytes.chunks(7).collect();
+    assert_eq!(fuzzing::events(&pieces), whole, "cut into pieces");
     for (id, data) in whole.into_iter().flatten() {
         // An invalid byte becomes a character of three.
         assert!(data.len() <= 3 * bytes.len());

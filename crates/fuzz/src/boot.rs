@@ -138,15 +138,17 @@ pub(crate) fn arp(bytes: &[u8]) {
 
 /// What a switch says by LLDP is read the same each time, and is short and printable.
 pub(crate) fn lldp(bytes: &[u8]) {
-    let Some(said) = agent_lldp::parse(bytes) else { return };
+    let Some(neighbour) = agent_lldp::parse(bytes) else {
+        return;
+    };
     for text in [
-        &said.chassis_id,
-        &said.port_id,
-        &said.port_description,
-        &said.system_name,
+        &neighbour.chassis_id,
+        &neighbour.port_id,
+        &neighbour.port_description,
+        &neighbour.system_name,
     ] {
         assert!(text.len() <= agent_lldp::TEXT_MAX, "{} octets", text.len());
         assert!(text.bytes().all(|octet| (b' '..=b'~').contains(&octet)), "{text:?}");
     }
-    assert_eq!(agent_lldp::parse(bytes), Some(said));
+    assert_eq!(agent_lldp::parse(bytes), Some(neighbour));
 }

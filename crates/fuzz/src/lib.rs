@@ -11,8 +11,8 @@ mod keys;
 mod ports;
 mod site;
 mod spdm;
-mod told;
 mod tpm;
+mod view_values;
 
 /// A reader under test: takes the input.
 type Reader = fn(&[u8]);

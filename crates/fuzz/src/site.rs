@@ -7,7 +7,7 @@ use rackwright_import::discovery::{parse_answer, parse_leases, parse_targets};
 use rackwright_import::netbox::{NetboxOptions, Roles, Table, Tables, from_netbox};
 use rackwright_infiniband::dump::{self, Limits};
 use rackwright_infiniband::partition::{self, ManagerOptions};
-use rackwright_planner::hall::hall;
+use rackwright_planner::hall::{hall, irregularities};
 use rackwright_site::file::{self, Source, check_within};
 
 /// What is written of a dump is read again. A dump without findings has the same devices and links then. The rest of a line may
@@ -55,7 +55,7 @@ pub(crate) fn partitions(bytes: &[u8]) {
 /// So few names that the largest site that they allow is read in milliseconds.
 const LIMITS: file::Limits = file::Limits { names: 1 << 12 };
 
-/// A site file is taken whole or refused with findings, the same each time. A site that is taken has a hall or a reason why not.
+/// A site file is taken whole or refused with findings, the same each time. A site that is taken has a hall.
 pub(crate) fn file(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let source = Source {
@@ -64,7 +64,7 @@ pub(crate) fn file(bytes: &[u8]) {
     };
     let checked = check_within(&[source], LIMITS);
     match &checked.site {
-        Some(site) => drop(hall(site)),
+        Some(site) => drop((hall(site), irregularities(site))),
         None => assert!(!checked.findings.list.is_empty(), "refused without a reason"),
     }
     let again = check_within(&[source], LIMITS);

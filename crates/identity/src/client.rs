@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_uris_are_refused() {
+    fn malformed_uris_are_refused() {
         for uri in [
             "",
             "https://member/alice",

@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_may_not_create_keys_says_that_there_are_none() {
+    fn a_call_that_may_not_create_keys_reports_missing_keys() {
         let dir = tempfile::tempdir().unwrap();
         let load = || KeyFiles::load_or_create(dir.path(), "", now(), rng());
         let error = load().unwrap_err();

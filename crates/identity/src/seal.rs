@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(sealer.open(&resealed, PURPOSE).unwrap().expose_secret(), "hunter2");
         assert!(sealer.reseal(&blob, "bmc-password:nodes/gpu-002").is_err());
         sealer.add_keys(&[key(2)]).unwrap();
-        assert_eq!(sealer.key_ids().len(), 2, "none is forgotten");
+        assert_eq!(sealer.key_ids().len(), 2, "all are listed");
         assert!(sealer.open(&blob, PURPOSE).is_ok());
     }
 

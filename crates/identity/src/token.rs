@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn malformed_tokens_are_refused() {
         let hex = "0".repeat(64);
         for text in [
             "",

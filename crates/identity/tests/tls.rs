@@ -95,7 +95,7 @@ fn feed(mut wire: &[u8], mut read: impl FnMut(&mut &[u8]) -> std::io::Result<usi
 }
 
 #[test]
-fn mutual_handshake_tells_member_from_agent() {
+fn mutual_handshake_distinguishes_member_from_agent() {
     let site = authority("Rackwright site");
     let server = server(&site, &["127.0.0.1", "fd77::1", "control.lab"], ClientAuth::Required);
     let member = ClientIdentity::member("alice", 7).unwrap();
@@ -124,7 +124,7 @@ fn the_chain_ends_with_the_pinned_authority() {
 }
 
 #[test]
-fn client_certificate_is_asked_for_as_configured() {
+fn client_certificate_is_requested_as_configured() {
     let site = authority("Rackwright site");
     let bare = client_config(site.ca_der(), None).unwrap();
     for (auth, accepted) in [
@@ -189,20 +189,20 @@ fn a_server_is_only_what_it_was_issued_for() {
         chain,
         key,
     };
-    let posing = server_config(
+    let impostor = server_config(
         ServerCertificate::new(as_server).unwrap(),
         trust(&site),
         ClientAuth::Off,
     )
     .unwrap();
-    assert!(handshake(&client, &posing, "control.lab").is_err());
+    assert!(handshake(&client, &impostor, "control.lab").is_err());
     let issued = site
         .issue_server(&["control.lab".into()], SystemTime::now(), DAY)
         .unwrap();
     assert!(identify(&issued.chain[0]).is_err());
-    let posing = client_config(site.ca_der(), Some((issued.chain, issued.key))).unwrap();
+    let impostor = client_config(site.ca_der(), Some((issued.chain, issued.key))).unwrap();
     let server = crate::server(&site, &["127.0.0.1"], ClientAuth::Optional);
-    assert!(handshake(&posing, &server, "127.0.0.1").is_err());
+    assert!(handshake(&impostor, &server, "127.0.0.1").is_err());
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn broken_requests_are_refused() {
 }
 
 #[test]
-fn a_refused_name_of_a_new_authority_is_no_broken_authority() {
+fn a_refused_authority_name_is_not_reported_as_a_broken_authority() {
     for name in ["", "a\nb", &"x".repeat(65)] {
         let error = Authority::create(name, SystemTime::now(), Arc::new(SystemRng)).unwrap_err();
         assert!(matches!(error, CertificateError::Subject(_)), "{error}");
@@ -298,7 +298,7 @@ fn a_refused_name_of_a_new_authority_is_no_broken_authority() {
 }
 
 #[test]
-fn odd_server_names_and_times_are_refused() {
+fn invalid_server_names_and_times_are_refused() {
     let site = authority("Rackwright site");
     let now = SystemTime::now();
     for name in ["", "a b", "*.lab", "lab/", "-lab", "10.0.0.0/8", "lab\0"] {
@@ -345,7 +345,7 @@ fn reissue_is_due_after_two_thirds() {
 }
 
 #[test]
-fn what_a_server_trusts_is_replaced_for_the_next_handshake() {
+fn trusted_authorities_are_replaced_for_the_next_handshake() {
     let (old, new) = (authority("Rackwright site"), authority("Rackwright site 2"));
     let clients = trust(&old);
     let issued = old.issue_server(&["127.0.0.1".into()], SystemTime::now(), DAY).unwrap();

@@ -138,13 +138,10 @@ mod tests {
         assert!(matches!(other, Err(DecodeError::Digest { .. })), "{other:?}");
         let cut = decoder.decode(&frame[..frame.len() - 1], &digest, &mut vec![0; 8192]);
         assert!(matches!(cut, Err(DecodeError::Frame(_))), "{cut:?}");
-        let nothing = decoder.decode(b"", &digest, &mut vec![0; 8192]);
-        assert!(
-            matches!(nothing, Err(DecodeError::Length { found: 0, .. })),
-            "{nothing:?}"
-        );
-        let rubbish = decoder.decode(b"rubbish", &digest, &mut vec![0; 8192]);
-        assert!(matches!(rubbish, Err(DecodeError::Frame(_))), "{rubbish:?}");
+        let empty = decoder.decode(b"", &digest, &mut vec![0; 8192]);
+        assert!(matches!(empty, Err(DecodeError::Length { found: 0, .. })), "{empty:?}");
+        let garbage = decoder.decode(b"rubbish", &digest, &mut vec![0; 8192]);
+        assert!(matches!(garbage, Err(DecodeError::Frame(_))), "{garbage:?}");
         // The decoder still works after these errors, and accepts a skippable frame after the chunk.
         frame.extend([0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4]);
         decoder.decode(&frame, &digest, &mut vec![0; 8192]).unwrap();

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_written_and_read_in_one_way_only() {
+    fn digests_have_one_spelling() {
         let chunk = ChunkDigest::of(b"abc");
         assert_eq!(chunk.to_string().parse::<ChunkDigest>(), Ok(chunk));
         assert!(chunk.to_string().to_uppercase().parse::<ChunkDigest>().is_err());

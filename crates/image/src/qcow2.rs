@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_is_there_and_zeros_elsewhere() {
+    fn reads_allocated_data_and_zeros_elsewhere() {
         let disk = read_all(&sample()).unwrap();
         assert_eq!(disk.len(), 1 << 20);
         assert!(disk[65536..131072].iter().all(|b| *b == 0xab));
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_leads_out_of_the_file_or_is_unclean() {
+    fn refuses_tables_outside_the_file_and_unclean_images() {
         let with = |at: usize, value: u8| {
             let mut bytes = sample();
             bytes[at] = value;

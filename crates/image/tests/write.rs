@@ -49,7 +49,7 @@ fn assert_written(target: &Path, disk: &[u8]) {
 }
 
 #[test]
-fn old_data_never_shines_through() {
+fn old_data_is_never_readable() {
     let f = Fixture::new();
     let disk = sample_disk();
     let image = f.add(&disk);

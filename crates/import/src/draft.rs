@@ -96,6 +96,8 @@ pub(super) struct Sku {
     pub(super) height_units: Option<u16>,
     pub(super) weight_kg: Option<f64>,
     pub(super) hcas: Vec<String>,
+    /// Whether the order of the HCAs is not that of the rails.
+    pub(super) has_unknown_rails: bool,
     pub(super) speed: Option<Speed>,
     pub(super) remarks: Remarks,
 }

@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use super::draft::{Cable, Draft, End, Node, Rack, Remarks, Room, Sku, Switch};
+use super::draft::{Cable, Draft, End, Node, Rack, Remarks, Room, Switch};
+use super::kinds::{self, Kinds, Seen};
 use super::names::Namer;
-use super::sku::SkuFile;
 use super::{Imported, Options, finish, shape, site_speed};
+use rackwright_infiniband::adapter;
 use rackwright_infiniband::name::{self, natural};
+use rackwright_infiniband::rail::{self, NodeRails};
 use rackwright_infiniband::{Device, DeviceIx, DeviceKind, Dump, Fabric, PortRef};
 use rackwright_infiniband::{Speed as LaneSpeed, structure};
 use rackwright_site::finding::{Sink, Spot};
@@ -26,13 +28,20 @@ pub struct DumpOptions<'a> {
     pub room: &'a str,
     /// The rack for all devices.
     pub rack: &'a str,
-    /// The SKU of all nodes. `None`: the SKU with the same HCAs in the SKU file.
+    /// The SKU of all hosts that have most of its HCAs, or as many HCAs with other names and known rails. `None`: the SKU
+    /// with the same HCAs in the SKU file.
     pub sku: Option<&'a str>,
 }
 
 /// Imports a dump as a site file.
 #[must_use]
 pub fn from_dump(dump: &Dump, options: &DumpOptions<'_>) -> Imported {
+    let (draft, sink) = draft(dump, options);
+    finish(&draft, &options.options, 1, sink)
+}
+
+/// The site of a dump, and the findings about the dump. The written file is the second file of the sink.
+pub(super) fn draft(dump: &Dump, options: &DumpOptions<'_>) -> (Draft, Sink) {
     let mut sink = Sink::new(vec![options.dump.into(), options.options.output.into()]);
     for finding in &dump.findings {
         let at = Spot {
@@ -67,14 +76,22 @@ pub fn from_dump(dump: &Dump, options: &DumpOptions<'_>) -> Imported {
         switch.remarks.missing("role", what, "write leaf, spine or core");
     }
     shape::order(&mut draft);
-    finish(&draft, &options.options, 1, sink)
+    (draft, sink)
 }
 
 /// An adapter with its name in its machine.
 struct Adapter {
-    number: u16,
     name: String,
     ix: DeviceIx,
+}
+
+/// A machine by the descriptions of its adapters.
+struct Machine {
+    name: String,
+    /// Whether the descriptions name the host. Otherwise the name is made from a GUID.
+    is_named: bool,
+    /// In the order of their names.
+    adapters: Vec<Adapter>,
 }
 
 struct Reader<'a, 's> {
@@ -168,36 +185,54 @@ impl Reader<'_, '_> {
     }
 
     fn nodes(&mut self) {
-        let mut machines: BTreeMap<String, (String, Vec<Adapter>)> = BTreeMap::new();
-        for (ix, device) in self.fabric.devices().filter(|(_, device)| device.is_adapter()) {
-            let (machine, number, adapter) = match device.host() {
-                Some(host) => (host.machine.to_owned(), host.number, host.adapter.to_owned()),
-                None => {
-                    let guid = device.system.or(device.guid).map_or(0, |guid| guid.get());
-                    (format!("node-{guid:016x}"), 0, "hca-1".to_owned())
-                }
-            };
-            let entry = machines
-                .entry(name::key(&machine))
-                .or_insert_with(|| (machine, Vec::new()));
-            entry.1.push(Adapter {
-                number,
-                name: adapter,
-                ix,
-            });
+        let machines = self.machines();
+        // Hosts without a name agree with no other host.
+        let names_of = machines.iter().map(|machine| {
+            let adapters = machine.adapters.iter().filter(|_| machine.is_named);
+            adapters.map(|adapter| adapter.name.as_str()).collect::<Vec<&str>>()
+        });
+        let names: Vec<Vec<&str>> = names_of.collect();
+        let agreed = rail::agree(&names);
+        let mut kinds = Kinds::new(self.options.options.skus, self.options.sku);
+        for (machine, rails) in machines.iter().zip(&agreed) {
+            self.node(machine, rails, &mut kinds);
         }
-        let mut machines: Vec<(String, Vec<Adapter>)> = machines.into_values().collect();
-        machines.sort_by(|(a, _), (b, _)| natural(a, b).then_with(|| a.cmp(b)));
-        let mut skus = Classes::default();
-        for (machine, adapters) in machines {
-            self.node(&machine, adapters, &mut skus);
-        }
-        self.draft.skus = skus.list;
+        self.draft.skus = kinds.list;
     }
 
-    fn node(&mut self, machine: &str, mut adapters: Vec<Adapter>, skus: &mut Classes) {
+    fn machines(&self) -> Vec<Machine> {
+        let fabric = self.fabric;
+        let mut machines: BTreeMap<String, Machine> = BTreeMap::new();
+        for (ix, device) in fabric.devices().filter(|(_, device)| device.is_adapter()) {
+            let host = device.host();
+            let (name, adapter) = match host {
+                Some(host) => (host.machine.to_owned(), host.adapter.to_owned()),
+                None => {
+                    let guid = device.system.or(device.guid).map_or(0, |guid| guid.get());
+                    (format!("node-{guid:016x}"), "hca-1".to_owned())
+                }
+            };
+            let machine = machines.entry(name::key(&name)).or_insert_with(|| Machine {
+                name,
+                is_named: true,
+                adapters: Vec::new(),
+            });
+            machine.is_named &= host.is_some();
+            machine.adapters.push(Adapter { name: adapter, ix });
+        }
+        let mut machines: Vec<Machine> = machines.into_values().collect();
+        machines.sort_by(|a, b| natural(&a.name, &b.name).then_with(|| a.name.cmp(&b.name)));
+        let guid = |adapter: &Adapter| fabric.device(adapter.ix).guid;
+        for machine in &mut machines {
+            let adapters = &mut machine.adapters;
+            adapters.sort_by(|a, b| adapter::in_order(&a.name, &b.name).then_with(|| guid(a).cmp(&guid(b))));
+        }
+        machines
+    }
+
+    fn node(&mut self, machine: &Machine, rails: &NodeRails<'_>, kinds: &mut Kinds<'_>) {
+        let adapters = &machine.adapters;
         let device = |adapter: &Adapter| self.fabric.device(adapter.ix);
-        adapters.sort_by(|a, b| (a.number, &a.name, device(a).guid).cmp(&(b.number, &b.name, device(b).guid)));
         let mut remarks = Remarks::default();
         if let Some(one) = adapters.iter().find(|adapter| device(adapter).host().is_none()) {
             let what = format!(
@@ -207,33 +242,37 @@ impl Reader<'_, '_> {
             remarks.assumed("name", what, "give the node its name, here and in the cables");
         }
         let at = self.draft.nodes.len();
-        let mut hcas = Namer::default();
-        let (mut names, mut guids) = (Vec::new(), Vec::new());
-        let mut ends: Vec<(PortRef, (usize, String))> = Vec::new();
-        for adapter in &adapters {
-            let own = hcas.unique_name(&adapter.name, &[]);
-            for (port, guid) in self.used_ports(adapter.ix) {
-                let name = if port == 1 {
-                    own.clone()
-                } else {
-                    hcas.unique_name(&format!("{own}:{port}"), &[])
-                };
-                guids.extend(guid.map(|guid| (name.clone(), guid)));
-                let device = adapter.ix;
-                ends.push((PortRef { device, port }, (at, name.clone())));
-                names.push(name);
-            }
-        }
-        self.ends.extend(ends);
+        let (mut names, ports) = self.hcas(adapters);
         let mut sku_remarks = Remarks::default();
         let speed = adapters
             .first()
             .and_then(|adapter| self.speed(adapter.ix, "hca_speed", &mut sku_remarks));
-        let sku = self.sku(names, speed, sku_remarks, skus);
+        let own: Vec<&str> = adapters.iter().map(|adapter| adapter.name.as_str()).collect();
+        let rails = Some(rails).filter(|_| machine.is_named);
+        if let Some(renamed) = kinds.given().and_then(|sku| kinds::by_rail((&own, &names), rails, sku)) {
+            let what = format!(
+                "its adapters {} are taken for the HCAs of the SKU, in the order of the rails",
+                own.join(", ")
+            );
+            remarks.assumed("guids", what, "give the SKU's HCAs the names of the adapters");
+            names = renamed;
+        }
+        let seen = Seen {
+            adapters: &own,
+            rails,
+            hcas: &names,
+            speed,
+        };
+        let sku = kinds.sku_of(&seen, &mut remarks, sku_remarks);
+        let mut guids = Vec::new();
+        for ((port, guid), name) in ports.into_iter().zip(&names) {
+            guids.extend(guid.map(|guid| (name.clone(), guid)));
+            self.ends.insert(port, (at, name.clone()));
+        }
         let rack = self.rack();
-        let name = self.names.unique_name(machine, &[]);
-        if name != machine {
-            remarks.comments.push(format!("has the description {machine:?}"));
+        let name = self.names.unique_name(&machine.name, &[]);
+        if name != machine.name {
+            remarks.comments.push(format!("has the description {:?}", machine.name));
         }
         self.draft.nodes.push(Node {
             name,
@@ -243,6 +282,26 @@ impl Reader<'_, '_> {
             remarks,
             ..Node::default()
         });
+    }
+
+    /// The names of the HCAs of a machine: one for each used port, with its GUID.
+    fn hcas(&self, adapters: &[Adapter]) -> (Vec<String>, Vec<(PortRef, Option<u64>)>) {
+        let mut hcas = Namer::default();
+        let (mut names, mut ports) = (Vec::new(), Vec::new());
+        for adapter in adapters {
+            let own = hcas.unique_name(&adapter.name, &[]);
+            for (port, guid) in self.used_ports(adapter.ix) {
+                let name = if port == 1 {
+                    own.clone()
+                } else {
+                    hcas.unique_name(&format!("{own}:{port}"), &[])
+                };
+                let device = adapter.ix;
+                ports.push((PortRef { device, port }, guid));
+                names.push(name);
+            }
+        }
+        (names, ports)
     }
 
     /// The linked ports of an adapter with their GUIDs. If none is linked, the first port.
@@ -259,16 +318,6 @@ impl Reader<'_, '_> {
             ports.push((1, own));
         }
         ports
-    }
-
-    fn sku(&self, hcas: Vec<String>, speed: Option<Speed>, remarks: Remarks, skus: &mut Classes) -> String {
-        if let Some(sku) = self.options.sku {
-            return sku.to_owned();
-        }
-        if let Some(sku) = self.options.options.skus.and_then(|skus| skus.with_hcas(&hcas)) {
-            return sku.name.to_string();
-        }
-        skus.name(hcas, speed, remarks, self.options.options.skus)
     }
 
     fn cables(&mut self, switches: &BTreeMap<DeviceIx, usize>) {
@@ -333,44 +382,5 @@ fn cable_ports(fabric: &Fabric, ix: DeviceIx, device: &Device) -> u8 {
         count - 1
     } else {
         count
-    }
-}
-
-/// SKUs derived from the HCAs of nodes.
-#[derive(Default)]
-struct Classes {
-    list: Vec<Sku>,
-    by_hcas: BTreeMap<(Vec<String>, Option<Speed>), String>,
-    names: Namer,
-}
-
-impl Classes {
-    fn name(
-        &mut self,
-        hcas: Vec<String>,
-        speed: Option<Speed>,
-        mut remarks: Remarks,
-        skus: Option<&SkuFile>,
-    ) -> String {
-        if let Some(name) = self.by_hcas.get(&(hcas.clone(), speed)) {
-            return name.clone();
-        }
-        let mut name = self.names.unique_name(&format!("hcas-{}", hcas.len()), &[]);
-        while skus.is_some_and(|skus| skus.named(&name).is_some()) {
-            name = self.names.unique_name(&format!("hcas-{}", hcas.len()), &[]);
-        }
-        let fix = "give it here, or describe an SKU with these HCAs in the SKU file";
-        for field in ["power", "psus", "height_units"] {
-            remarks.missing(field, format!("a dump has no `{field}` of nodes"), fix);
-        }
-        self.by_hcas.insert((hcas.clone(), speed), name.clone());
-        self.list.push(Sku {
-            name: name.clone(),
-            hcas,
-            speed,
-            remarks,
-            ..Sku::default()
-        });
-        name
     }
 }

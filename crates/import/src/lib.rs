@@ -1,6 +1,7 @@
 //! Site files from other sources: NetBox, and the dump of a fabric by `ibnetdiscover`.
 //!
 //! The input is rows or a dump, the output the text of a site file and findings. The same input gives the same output.
+//! Items in regular order are written as one, in compact notation ([`rackwright_site::compact`]).
 //! Values are never invented silently. A required field without a value is omitted, with a comment above the item and
 //! an error at its line. If there is a safe substitute, it is written with a comment and a warning.
 //! [`rackwright_site::file::check`] checks the text before it is returned.
@@ -9,13 +10,16 @@ mod csv;
 pub mod discovery;
 mod draft;
 mod dump;
+mod kinds;
 mod names;
 pub mod netbox;
 mod shape;
 mod sku;
 mod write;
+#[cfg(test)]
+mod write_tests;
 
-use rackwright_site::file::{Source, check};
+use rackwright_site::file::{MAX_TOTAL_BYTES, Source, TooLarge, check};
 use rackwright_site::finding::{Findings, Severity, Sink, Spot};
 use rackwright_site::model::{Site, Speed};
 
@@ -23,6 +27,7 @@ pub use dump::{DumpOptions, from_dump};
 pub use sku::SkuFile;
 
 use self::draft::{Draft, Remarks};
+use self::write::Form;
 use rackwright_infiniband::Speed as LaneSpeed;
 
 /// The options of every import.
@@ -39,7 +44,8 @@ pub struct Options<'a> {
 /// The result of an import.
 #[derive(Debug, Clone)]
 pub struct Imported {
-    /// The site file. It must be completed if `site` is `None`.
+    /// The site file. It must be completed if `site` is `None`. Empty if it would be larger than a site may be, which has
+    /// its finding.
     pub text: String,
     /// The site. `None`: the file has errors.
     pub site: Option<Site>,
@@ -49,8 +55,13 @@ pub struct Imported {
 }
 
 /// Writes a draft, checks the text and collects all findings. `output` is the last file of the sink.
-fn finish(draft: &Draft, options: &Options<'_>, output: u32, mut sink: Sink) -> Imported {
-    let mut text = write::write(draft, output, &mut sink);
+fn finish(draft: &Draft, options: &Options<'_>, output: u32, sink: Sink) -> Imported {
+    finish_as(draft, Form::Compact, options, output, sink, MAX_TOTAL_BYTES)
+}
+
+/// The same in one of the forms, with a text of at most `limit` bytes.
+fn finish_as(draft: &Draft, form: Form, options: &Options<'_>, output: u32, mut sink: Sink, limit: usize) -> Imported {
+    let mut text = write::write(draft, form, output, &mut sink);
     if let Some(skus) = options.skus {
         text.push_str(&format!(
             "\n# From {}.\n---\n",
@@ -60,6 +71,20 @@ fn finish(draft: &Draft, options: &Options<'_>, output: u32, mut sink: Sink) -> 
         if !text.ends_with('\n') {
             text.push('\n');
         }
+    }
+    if let Err(error) = TooLarge::check_within(text.len() as u64, limit as u64) {
+        let at = Spot {
+            file: output,
+            line: 1,
+            column: 1,
+        };
+        let fix = "items in regular order are written as one: give names, labels and GUIDs in order, or import a part";
+        sink.error(at, "", error.to_string(), fix);
+        return Imported {
+            text: String::new(),
+            site: None,
+            findings: sink.finish(),
+        };
     }
     let name = options.output;
     let checked = check(&[Source { name, text: &text }]);

@@ -6,7 +6,7 @@ use super::draft::{Draft, End, Node, Switch};
 use super::names::Namer;
 use super::sku::SkuFile;
 use rackwright_infiniband::name::natural;
-use rackwright_infiniband::structure::{Rails, Structure};
+use rackwright_infiniband::structure::Structure;
 use rackwright_infiniband::{Device, DeviceIx, DeviceKind, Fabric, FabricBuilder, PortRef, Rate, Role, Speed};
 use rackwright_site::model::SwitchRole;
 
@@ -26,7 +26,6 @@ pub(super) fn fill(draft: &mut Draft, skus: Option<&SkuFile>) {
         }
     }
     let (units, pods) = (numbers(&units), numbers(&pods));
-    let optimised = matches!(structure.rails, Rails::Optimised(_));
     for (switch, view) in draft.switches.iter_mut().zip(&structure.switches) {
         let found = match view.role {
             Role::Leaf => Some(SwitchRole::Leaf),
@@ -37,7 +36,7 @@ pub(super) fn fill(draft: &mut Draft, skus: Option<&SkuFile>) {
         switch.role = switch.role.or(found);
         if switch.role == Some(SwitchRole::Leaf) && view.role == Role::Leaf {
             switch.scalable_unit = view.unit.and_then(|unit| units.get(&unit).copied());
-            switch.rail = wiring.rails.get(&view.device).copied().filter(|_| optimised);
+            switch.rail = view.rail;
         }
         if structure.levels == 3 && switch.role != Some(SwitchRole::Core) {
             switch.pod = view.pod.and_then(|pod| pods.get(&pod).copied());
@@ -109,8 +108,6 @@ fn numbers(names: &BTreeMap<usize, String>) -> BTreeMap<usize, usize> {
 struct Wiring {
     /// Switches first, in the order of the draft.
     fabric: Fabric,
-    /// The most frequent rail of the adapters at a switch.
-    rails: BTreeMap<DeviceIx, u8>,
 }
 
 impl Wiring {
@@ -131,73 +128,65 @@ impl Wiring {
             }));
         }
         let rails = Rows::of(draft, skus);
-        let mut at_switch: BTreeMap<DeviceIx, BTreeMap<u8, u32>> = BTreeMap::new();
         let mut adapters: BTreeMap<(usize, &str), DeviceIx> = BTreeMap::new();
         for cable in &draft.cables {
             let ends = [&cable.a, &cable.b].map(|end| match end {
                 End::Port(switch, port) => {
                     let (device, port) = (*switches.get(*switch)?, u8::try_from(*port).ok()?);
-                    Some((PortRef { device, port }, None))
+                    Some(PortRef { device, port })
                 }
                 End::Hca(node, hca) => {
-                    let rail = rails.rail(draft, *node, hca)?;
-                    // A name with machine and adapter, whatever the adapter's name in the draft.
-                    let name = format!("{} mlx5_{rail}", draft.nodes.get(*node)?.name);
+                    let (rail, is_known) = rails.rail(draft, *node, hca)?;
+                    let node_name = &draft.nodes.get(*node)?.name;
+                    // A name with machine and adapter, whatever the adapter's name in the draft. A GUID shows no rail.
+                    let name = match is_known {
+                        true => format!("{node_name} mlx5_{rail}"),
+                        false => format!("{node_name} ibx{rail:016x}"),
+                    };
                     let device = *adapters.entry((*node, hca)).or_insert_with(|| {
                         builder.device(Device {
-                            rail: Some(rail),
+                            rail: Some(rail).filter(|_| is_known),
                             ..Device::new(DeviceKind::ChannelAdapter, &name, 1)
                         })
                     });
-                    Some((PortRef { device, port: 1 }, Some(rail)))
+                    Some(PortRef { device, port: 1 })
                 }
             });
-            let [Some((a, rail_a)), Some((b, rail_b))] = ends else {
-                continue;
-            };
-            // The checker reports contradicting cables.
-            if builder.connect(a, b, Some(Rate::x4(Speed::Ndr))).is_ok() {
-                for (switch, rail) in [(a.device, rail_b), (b.device, rail_a)] {
-                    if let Some(rail) = rail {
-                        *at_switch.entry(switch).or_default().entry(rail).or_default() += 1;
-                    }
-                }
+            if let [Some(a), Some(b)] = ends {
+                // The checker reports contradicting cables.
+                let _ = builder.connect(a, b, Some(Rate::x4(Speed::Ndr)));
             }
         }
-        let most = |counts: BTreeMap<u8, u32>| {
-            let most = counts.into_iter().max_by_key(|(rail, count)| (*count, u8::MAX - rail));
-            most.map_or(0, |(rail, _)| rail)
-        };
         Self {
             fabric: builder.finish(),
-            rails: at_switch
-                .into_iter()
-                .map(|(switch, counts)| (switch, most(counts)))
-                .collect(),
         }
     }
 }
 
-/// Rails of HCAs by SKU.
-struct Rows<'a>(BTreeMap<&'a str, BTreeMap<&'a str, u8>>);
+/// Rails of HCAs by SKU, and whether they are known.
+struct Rows<'a>(BTreeMap<&'a str, BTreeMap<&'a str, (u8, bool)>>);
 
 impl<'a> Rows<'a> {
     fn of(draft: &'a Draft, skus: Option<&'a SkuFile>) -> Self {
-        let mut rows: BTreeMap<&str, BTreeMap<&str, u8>> = BTreeMap::new();
+        let mut rows: BTreeMap<&str, BTreeMap<&str, (u8, bool)>> = BTreeMap::new();
         for sku in &draft.skus {
             let hcas = sku.hcas.iter().zip(0..=u8::MAX);
-            rows.insert(&sku.name, hcas.map(|(hca, rail)| (hca.as_str(), rail)).collect());
+            let known = !sku.has_unknown_rails;
+            rows.insert(
+                &sku.name,
+                hcas.map(|(hca, rail)| (hca.as_str(), (rail, known))).collect(),
+            );
         }
         for node in &draft.nodes {
             if let Some(sku) = skus.and_then(|skus| skus.named(&node.sku)) {
                 rows.entry(&node.sku)
-                    .or_insert_with(|| sku.hcas.iter().map(|hca| (&*hca.name, hca.rail)).collect());
+                    .or_insert_with(|| sku.hcas.iter().map(|hca| (&*hca.name, (hca.rail, true))).collect());
             }
         }
         Self(rows)
     }
 
-    fn rail(&self, draft: &Draft, node: usize, hca: &str) -> Option<u8> {
+    fn rail(&self, draft: &Draft, node: usize, hca: &str) -> Option<(u8, bool)> {
         let sku = draft.nodes.get(node).map(|node: &Node| node.sku.as_str())?;
         self.0.get(sku)?.get(hca).copied()
     }

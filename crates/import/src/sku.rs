@@ -46,10 +46,17 @@ impl SkuFile {
         self.site.skus.iter().find(|sku| *sku.name == *name)
     }
 
-    /// The SKU for nodes with these HCAs: the only one with exactly these, otherwise the only one with all of them.
+    /// Whether these are HCAs of a SKU, and more than half of its HCAs. A host with less is no node of that SKU.
+    pub(super) fn has_most(sku: &Sku, hcas: &[String]) -> bool {
+        let are_own = hcas.iter().all(|hca| sku.hcas.iter().any(|own| *own.name == **hca));
+        are_own && hcas.len() * 2 > sku.hcas.len()
+    }
+
+    /// The SKU for nodes with these HCAs: the only one with exactly these, otherwise the only one with all of them and
+    /// less than twice as many.
     pub(super) fn with_hcas(&self, hcas: &[String]) -> Option<&Sku> {
-        let has_all = |sku: &&Sku| hcas.iter().all(|hca| sku.hcas.iter().any(|own| *own.name == **hca));
-        let fitting: Vec<&Sku> = self.site.skus.iter().filter(has_all).collect();
+        let skus = self.site.skus.iter();
+        let fitting: Vec<&Sku> = skus.filter(|sku| Self::has_most(sku, hcas)).collect();
         let exact: Vec<&Sku> = fitting
             .iter()
             .copied()

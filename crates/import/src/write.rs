@@ -1,20 +1,34 @@
-//! Writes a draft as the text of a site file. Gaps become comments above the item and findings at its line.
+//! Writes a draft as the text of a site file, in compact notation. Gaps become comments above the item and findings at its
+//! line.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::draft::{Domain, Draft, End, Node, Outlet, Rating, Remarks, Sku, Switch};
+use super::draft::{Domain, Draft, End, Gap, Node, Outlet, Rack, Rating, Remarks, Sku, Switch};
+use rackwright_site::compact::{Field, Folder, Item, Row, Value, template};
 use rackwright_site::finding::{Sink, Spot};
 use rackwright_site::model::{Phase, Phases};
-use rackwright_site::text::{Writer, comment, scalar};
+use rackwright_site::text::{Writer, comment, in_flow, scalar};
 
 /// Column of the first field of an item, after `- `.
 const COLUMN: u32 = 3;
+
+/// How regular items are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As one item with patterns.
+    Compact,
+    /// As single items.
+    #[cfg(test)]
+    Single,
+}
 
 struct Page<'a> {
     text: Writer,
     sink: &'a mut Sink,
     /// Index of the written file in the sink.
     file: u32,
+    form: Form,
     section: &'static str,
     index: usize,
     /// By section, field and fix.
@@ -29,14 +43,13 @@ struct Assumed {
     more: usize,
 }
 
-type Fields = Vec<(&'static str, String)>;
-
 /// Returns the text. Its gaps become findings in the file with this index.
-pub(super) fn write(draft: &Draft, file: u32, sink: &mut Sink) -> String {
+pub(super) fn write(draft: &Draft, form: Form, file: u32, sink: &mut Sink) -> String {
     let mut page = Page {
         text: Writer::default(),
         sink,
         file,
+        form,
         section: "",
         index: 0,
         assumed: BTreeMap::new(),
@@ -44,17 +57,20 @@ pub(super) fn write(draft: &Draft, file: u32, sink: &mut Sink) -> String {
     page.text.line(format!("# {}", comment(&draft.title)));
     page.text.line("site:");
     page.text.line(format!("  name: {}", scalar(&draft.name)));
-    page.places(draft);
-    page.list("power", &draft.domains, |page, domain| page.domain(domain));
-    page.list("skus", &draft.skus, |page, sku| page.sku(sku));
-    page.list("nodes", &draft.nodes, |page, node| page.node(node));
-    page.list("switches", &draft.switches, |page, switch| page.switch(switch));
-    page.list("cables", &draft.cables, |page, cable| {
-        let (a, b) = (end(draft, &cable.a), end(draft, &cable.b));
-        if !cable.note.is_empty() {
-            page.text.line(format!("# {}", comment(&cable.note)));
-        }
-        page.text.item(&[("label", scalar(&cable.label)), ("a", a), ("b", b)]);
+    page.rooms(draft);
+    page.list("racks", &draft.racks, rack);
+    page.list("power", &draft.domains, domain);
+    page.list("skus", &draft.skus, sku);
+    page.list("nodes", &draft.nodes, node);
+    page.list("switches", &draft.switches, switch);
+    page.list("cables", &draft.cables, |cable| Row {
+        comments: Vec::from_iter((!cable.note.is_empty()).then(|| comment(&cable.note))),
+        fields: vec![
+            Field::new("- label: ", Value::Name(cable.label.clone())),
+            Field::new("  a: ", Value::Shared(end(draft, &cable.a))),
+            Field::new("  b: ", Value::Shared(end(draft, &cable.b))),
+        ],
+        tag: Vec::new(),
     });
     page.report_assumed();
     page.text.finish()
@@ -64,53 +80,70 @@ fn end(draft: &Draft, end: &End) -> String {
     match end {
         End::Hca(node, hca) => {
             let name = draft.nodes.get(*node).map_or("", |node| node.name.as_str());
-            scalar(&format!("{name}/{hca}"))
+            format!("{name}/{hca}")
         }
         End::Port(switch, port) => {
             let name = draft.switches.get(*switch).map_or("", |switch| switch.name.as_str());
-            scalar(&format!("{name}/{port}"))
+            format!("{name}/{port}")
         }
     }
 }
 
+/// An item with what its source does not say.
+type Noted = Row<Vec<Gap>>;
+
 impl Page<'_> {
-    fn list<T>(&mut self, section: &'static str, items: &[T], mut write: impl FnMut(&mut Self, &T)) {
+    fn list<'d, T>(&mut self, section: &'static str, items: &'d [T], row: impl Fn(&'d T) -> Noted) {
         if items.is_empty() {
             return;
         }
         self.text.section(section);
         self.section = section;
-        for (index, item) in items.iter().enumerate() {
-            self.index = index;
-            write(self, item);
+        self.index = 0;
+        let mut folder = Folder::default();
+        for item in items {
+            folder.push(row(item), |item| self.item(item));
+            if self.form != Form::Compact {
+                std::mem::take(&mut folder).finish(|item| self.item(item));
+            }
         }
+        folder.finish(|item| self.item(item));
     }
 
-    fn remarks(&mut self, remarks: &Remarks) {
-        for line in &remarks.comments {
-            self.text.line(format!("# {}", comment(line)));
+    fn item(&mut self, item: Item<Vec<Gap>>) {
+        for line in &item.comments {
+            self.text.line(format!("# {line}"));
         }
+        self.gaps(&item.tag, item.count);
+        for (lead, value) in &item.lines {
+            self.text.line(format!("{lead}{value}"));
+        }
+        self.index += 1;
+    }
+
+    /// Adds findings about the next item, which stands for `count` objects.
+    fn gaps(&mut self, gaps: &[Gap], count: usize) {
         let at = Spot {
             file: self.file,
             line: self.text.next_line(),
             column: COLUMN,
         };
-        for gap in &remarks.gaps {
+        for gap in gaps {
             let path = format!("{}[{}].{}", self.section, self.index, gap.field);
             if gap.missing {
                 self.sink.error(at, path, gap.what.as_str(), gap.fix.as_str());
                 continue;
             }
-            // The same assumption about thousands of items is reported once. Each item has a comment.
+            // The same assumption about thousands of objects is reported once. Each item has a comment.
             let like = (self.section, gap.field, gap.fix.clone());
-            let what = gap.what.clone();
-            let first = self.assumed.entry(like).or_insert_with(|| Assumed {
-                at,
-                path,
-                what,
-                more: 0,
-            });
-            first.more += usize::from(first.at != at);
+            match self.assumed.get_mut(&like) {
+                Some(first) if first.at == at => {}
+                Some(first) => first.more += count,
+                None => {
+                    let (what, more) = (gap.what.clone(), count - 1);
+                    self.assumed.insert(like, Assumed { at, path, what, more });
+                }
+            }
         }
     }
 
@@ -124,112 +157,197 @@ impl Page<'_> {
         }
     }
 
-    fn places(&mut self, draft: &Draft) {
-        self.list("rooms", &draft.rooms, |page, room| {
+    fn rooms(&mut self, draft: &Draft) {
+        if draft.rooms.is_empty() {
+            return;
+        }
+        self.text.section("rooms");
+        for room in &draft.rooms {
             let mut fields = vec![("name", scalar(&room.name))];
             fields.extend(room.parent.iter().map(|parent| ("parent", scalar(parent))));
-            page.text.item(&fields);
-        });
-        self.list("racks", &draft.racks, |page, rack| {
-            page.remarks(&rack.remarks);
-            let mut fields = vec![("name", scalar(&rack.name)), ("room", scalar(&rack.room))];
-            fields.extend(rack.units.map(|units| ("units", units.to_string())));
-            fields.extend(rack.weight_limit_kg.map(|kg| ("weight_limit_kg", kg.to_string())));
-            page.text.item(&fields);
-        });
-    }
-
-    fn domain(&mut self, domain: &Domain) {
-        self.remarks(&domain.remarks);
-        let mut fields: Fields = vec![("name", scalar(&domain.name)), ("kind", domain.kind.name().to_owned())];
-        fields.extend(domain.parent.iter().map(|parent| ("parent", scalar(parent))));
-        fields.extend(domain.feed.iter().map(|feed| ("feed", scalar(feed))));
-        fields.extend(domain.rack.iter().map(|rack| ("rack", scalar(rack))));
-        match domain.rating {
-            Some(Rating::Electrical { volts, amps, phases }) => {
-                let phases = match phases {
-                    Phases::Single => "1",
-                    Phases::Three => "3",
-                };
-                fields.push(("volts", volts.to_string()));
-                fields.push(("amps", amps.to_string()));
-                fields.push(("phases", phases.to_owned()));
-            }
-            Some(Rating::Watts(watts)) => fields.push(("watts", watts.to_string())),
-            None => {}
-        }
-        fields.extend(domain.derate.map(|derate| ("derate", derate.to_string())));
-        if domain.kind.has_outlets() {
-            fields.push(("outlets", if domain.outlets.is_empty() { "[]" } else { "" }.to_owned()));
-        }
-        self.text.item(&fields);
-        for outlet in &domain.outlets {
-            self.outlet(outlet);
+            self.text.item(&fields);
         }
     }
+}
 
-    fn outlet(&mut self, outlet: &Outlet) {
-        let mut parts = vec![format!("name: {}", scalar(&outlet.name))];
+/// The fields of an item after its name.
+struct Fields(Vec<Field>);
+
+impl Fields {
+    fn named(name: &str) -> Self {
+        Self(vec![Field::new("- name: ", Value::Name(name.to_owned()))])
+    }
+
+    fn add(&mut self, lead: impl Into<Cow<'static, str>>, value: Value) {
+        self.0.push(Field::new(lead, value));
+    }
+
+    /// A value that all items of a group share.
+    fn same(&mut self, lead: &'static str, value: Option<impl ToString>) {
+        self.0
+            .extend(value.map(|value| Field::new(lead, Value::Same(value.to_string()))));
+    }
+
+    /// A name of another object.
+    fn other(&mut self, lead: &'static str, name: Option<&str>) {
+        self.0
+            .extend(name.map(|name| Field::new(lead, Value::Shared(name.to_owned()))));
+    }
+
+    fn number(&mut self, lead: &'static str, number: Option<impl Into<u64>>) {
+        let value = number.map(Into::into).map(|number: u64| match u32::try_from(number) {
+            Ok(number) => Value::Number(number),
+            Err(_) => Value::Same(number.to_string()),
+        });
+        self.0.extend(value.map(|value| Field::new(lead, value)));
+    }
+
+    fn with(self, remarks: &Remarks) -> Noted {
+        Row {
+            comments: remarks.comments.iter().map(|line| comment(line)).collect(),
+            fields: self.0,
+            tag: remarks.gaps.clone(),
+        }
+    }
+}
+
+fn filled(text: &str, name: &str, rack: Option<&str>, is_own: bool) -> Value {
+    Value::Filled {
+        text: text.to_owned(),
+        template: template(text, name, rack.unwrap_or_default()),
+        is_own,
+    }
+}
+
+fn rack(rack: &Rack) -> Noted {
+    let mut fields = Fields::named(&rack.name);
+    fields.other("  room: ", Some(&rack.room));
+    fields.same("  units: ", rack.units);
+    fields.same("  weight_limit_kg: ", rack.weight_limit_kg);
+    fields.with(&rack.remarks)
+}
+
+fn domain(domain: &Domain) -> Noted {
+    let (name, rack) = (domain.name.as_str(), domain.rack.as_deref());
+    let mut fields = Fields::named(name);
+    fields.same("  kind: ", Some(domain.kind.name()));
+    if let Some(parent) = &domain.parent {
+        fields.add("  parent: ", filled(parent, name, rack, false));
+    }
+    fields.same("  feed: ", domain.feed.as_deref().map(scalar));
+    fields.other("  rack: ", rack);
+    match domain.rating {
+        Some(Rating::Electrical { volts, amps, phases }) => {
+            let phases = match phases {
+                Phases::Single => "1",
+                Phases::Three => "3",
+            };
+            fields.same("  volts: ", Some(volts));
+            fields.same("  amps: ", Some(amps));
+            fields.same("  phases: ", Some(phases));
+        }
+        Some(Rating::Watts(watts)) => fields.same("  watts: ", Some(watts)),
+        None => {}
+    }
+    fields.same("  derate: ", domain.derate);
+    if domain.kind.has_outlets() {
+        let is_empty = domain.outlets.is_empty();
+        fields.same("  outlets:", Some(if is_empty { " []" } else { "" }));
+    }
+    for outlet in outlets(&domain.outlets) {
+        fields.same("  - ", Some(outlet));
+    }
+    fields.with(&domain.remarks)
+}
+
+/// The outlets as items on one line each.
+fn outlets(outlets: &[Outlet]) -> Vec<String> {
+    let mut folder = Folder::default();
+    let mut lines = Vec::new();
+    let mut line = |item: Item<()>| {
+        let parts = item
+            .lines
+            .iter()
+            .map(|(lead, value)| format!("{lead}{}", in_flow(value)));
+        lines.push(format!("{{{}}}", parts.collect::<Vec<_>>().join(", ")));
+    };
+    for outlet in outlets {
+        let mut fields = vec![Field::new("name: ", Value::Name(outlet.name.clone()))];
         if outlet.phase != Phase::All {
-            parts.push(format!("phase: {}", outlet.phase.name()));
+            fields.push(Field::new("phase: ", Value::Shared(outlet.phase.name().to_owned())));
         }
-        parts.extend(outlet.amps.map(|amps| format!("amps: {amps}")));
-        self.text.line(format!("  - {{{}}}", parts.join(", ")));
+        let amps = outlet.amps.map(|amps| Value::Same(amps.to_string()));
+        fields.extend(amps.map(|amps| Field::new("amps: ", amps)));
+        let row = Row {
+            comments: Vec::new(),
+            fields,
+            tag: (),
+        };
+        folder.push(row, &mut line);
     }
+    folder.finish(&mut line);
+    lines
+}
 
-    fn sku(&mut self, sku: &Sku) {
-        self.remarks(&sku.remarks);
-        let mut fields: Fields = vec![("name", scalar(&sku.name))];
-        fields.extend(sku.max_watts.map(|watts| ("power", format!("{{max_watts: {watts}}}"))));
-        fields.extend(sku.psus.map(|psus| {
-            let (count, watts, needed) = (psus.count, psus.watts, psus.needed);
-            ("psus", format!("{{count: {count}, watts: {watts}, needed: {needed}}}"))
-        }));
-        fields.extend(sku.height_units.map(|units| ("height_units", units.to_string())));
-        fields.extend(sku.weight_kg.map(|kg| ("weight_kg", kg.to_string())));
-        if !sku.hcas.is_empty() {
-            let names: Vec<String> = sku.hcas.iter().map(|hca| scalar(hca)).collect();
-            fields.push(("hcas", format!("[{}]", names.join(", "))));
-        }
-        fields.extend(sku.speed.map(|speed| ("hca_speed", speed.name().to_owned())));
-        self.text.item(&fields);
+fn sku(sku: &Sku) -> Noted {
+    let mut fields = Fields(vec![Field::new("- name: ", Value::Same(scalar(&sku.name)))]);
+    fields.same(
+        "  power: ",
+        sku.max_watts.map(|watts| format!("{{max_watts: {watts}}}")),
+    );
+    let psus = sku.psus.map(|psus| {
+        let (count, watts, needed) = (psus.count, psus.watts, psus.needed);
+        format!("{{count: {count}, watts: {watts}, needed: {needed}}}")
+    });
+    fields.same("  psus: ", psus);
+    fields.same("  height_units: ", sku.height_units);
+    fields.same("  weight_kg: ", sku.weight_kg);
+    if !sku.hcas.is_empty() {
+        let names: Vec<String> = sku.hcas.iter().map(|hca| scalar(hca)).collect();
+        fields.same("  hcas: ", Some(format!("[{}]", names.join(", "))));
     }
+    fields.same("  hca_speed: ", sku.speed.map(|speed| speed.name()));
+    fields.with(&sku.remarks)
+}
 
-    fn node(&mut self, node: &Node) {
-        self.remarks(&node.remarks);
-        let mut fields: Fields = vec![("name", scalar(&node.name)), ("sku", scalar(&node.sku))];
-        fields.extend(node.rack.iter().map(|rack| ("rack", scalar(rack))));
-        fields.extend(node.unit.map(|unit| ("unit", unit.to_string())));
-        fields.extend(node.bmc.iter().map(|bmc| ("bmc", scalar(bmc))));
-        if let Some(psus) = &node.psus {
-            fields.push(("psus", if psus.is_empty() { "[]" } else { "" }.to_owned()));
-        }
-        self.text.item(&fields);
-        for psu in node.psus.iter().flatten() {
-            let outlet = psu.as_deref().map_or_else(|| "~".to_owned(), scalar);
-            self.text.line(format!("  - {outlet}"));
-        }
-        if !node.guids.is_empty() {
-            self.text.line("  guids:");
-        }
-        for (hca, guid) in &node.guids {
-            self.text.line(format!("    {}: {guid:#018x}", scalar(hca)));
-        }
+fn node(node: &Node) -> Noted {
+    let (name, rack) = (node.name.as_str(), node.rack.as_deref());
+    let mut fields = Fields::named(name);
+    fields.same("  sku: ", Some(scalar(&node.sku)));
+    fields.other("  rack: ", rack);
+    fields.number("  unit: ", node.unit);
+    if let Some(bmc) = &node.bmc {
+        fields.add("  bmc: ", filled(bmc, name, rack, true));
     }
+    if let Some(psus) = &node.psus {
+        fields.same("  psus:", Some(if psus.is_empty() { " []" } else { "" }));
+    }
+    for psu in node.psus.iter().flatten() {
+        let outlet = psu.as_deref().map(|outlet| filled(outlet, name, rack, false));
+        fields.add("  - ", outlet.unwrap_or_else(|| Value::Same("~".to_owned())));
+    }
+    if !node.guids.is_empty() {
+        fields.same("  guids:", Some(""));
+    }
+    for (hca, guid) in &node.guids {
+        fields.add(format!("    {}: ", scalar(hca)), Value::Guid(*guid));
+    }
+    fields.with(&node.remarks)
+}
 
-    fn switch(&mut self, switch: &Switch) {
-        self.remarks(&switch.remarks);
-        let mut fields: Fields = vec![("name", scalar(&switch.name))];
-        fields.extend(switch.role.map(|role| ("role", role.name().to_owned())));
-        fields.push(("ports", switch.ports.to_string()));
-        fields.extend(switch.speed.map(|speed| ("speed", speed.name().to_owned())));
-        fields.extend(switch.rail.map(|rail| ("rail", rail.to_string())));
-        fields.extend(switch.scalable_unit.map(|unit| ("scalable_unit", unit.to_string())));
-        fields.extend(switch.pod.map(|pod| ("pod", pod.to_string())));
-        fields.extend(switch.rack.iter().map(|rack| ("rack", scalar(rack))));
-        fields.extend(switch.unit.map(|unit| ("unit", unit.to_string())));
-        fields.extend(switch.height_units.map(|units| ("height_units", units.to_string())));
-        fields.extend(switch.guid.map(|guid| ("guid", format!("{guid:#018x}"))));
-        self.text.item(&fields);
+fn switch(switch: &Switch) -> Noted {
+    let mut fields = Fields::named(&switch.name);
+    fields.same("  role: ", switch.role.map(|role| role.name()));
+    fields.same("  ports: ", Some(switch.ports));
+    fields.same("  speed: ", switch.speed.map(|speed| speed.name()));
+    fields.number("  rail: ", switch.rail);
+    fields.number("  scalable_unit: ", switch.scalable_unit.map(|unit| unit as u64));
+    fields.number("  pod: ", switch.pod.map(|pod| pod as u64));
+    fields.other("  rack: ", switch.rack.as_deref());
+    fields.number("  unit: ", switch.unit);
+    fields.same("  height_units: ", switch.height_units);
+    if let Some(guid) = switch.guid {
+        fields.add("  guid: ", Value::Guid(guid));
     }
+    fields.with(&switch.remarks)
 }

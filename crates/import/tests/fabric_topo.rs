@@ -173,7 +173,12 @@ fn a_site_file_is_made_of_one() {
         sku: None,
     };
     let imported = from_dump(&dump, &options);
-    for name in ["gpu0001", "gpu0002", "leaf-su01-r0", "mlx5_0"] {
+    for name in [
+        "gpu[0001-0002]",
+        "leaf-su01-r[0-7]",
+        "gpu[0001-0002]/mlx5_0",
+        "leaf-su01-r0/[1-2]",
+    ] {
         assert!(imported.text.contains(name), "{name}: {}", imported.text);
     }
 }

@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use rackwright_import::{DumpOptions, Imported, Options, SkuFile, from_dump};
 use rackwright_infiniband::dump::{Limits, read};
-use rackwright_infiniband::{Dump, Fabric, FatTree, Plan, Role, check};
+use rackwright_infiniband::{Dump, Fabric, FatTree, Guid, Plan, PlannedCable, PlannedDevice, Role, check};
+use rackwright_placement::{ClusterId, CustomerId, Request, SkuId};
 use rackwright_planner::cabling::plan;
-use rackwright_planner::hall::hall;
-use rackwright_site::model::{Site, SwitchRole};
+use rackwright_planner::hall::{hall, irregularities};
+use rackwright_planner::planner::Planner;
+use rackwright_site::model::{Site, Speed, SwitchRole};
 
 fn sku_file(hcas: usize) -> SkuFile {
     let names: Vec<String> = (0..hcas).map(|hca| format!("mlx5_{hca}")).collect();
@@ -40,7 +42,7 @@ fn import(dump: &Dump, skus: Option<&SkuFile>) -> Imported {
 }
 
 /// Errors and warnings, without the three that every dump gives.
-fn told(imported: &Imported) -> Vec<String> {
+fn finding_texts(imported: &Imported) -> Vec<String> {
     let always = ["racks[0].name", "cables", "power"];
     let list = imported.findings.list.iter();
     list.filter(|finding| !always.contains(&&*finding.path))
@@ -126,7 +128,7 @@ fn a_generated_fabric_comes_back_cable_by_cable() {
         assert_eq!(dump.findings, []);
         let skus = sku_file(usize::from(tree.rails));
         let imported = import(&dump, Some(&skus));
-        assert_eq!(told(&imported), Vec::<String>::new(), "{tree:?}");
+        assert_eq!(finding_texts(&imported), Vec::<String>::new(), "{tree:?}");
         assert_eq!((imported.findings.errors, imported.findings.warnings), (0, 3));
         let site = imported.site.unwrap();
         same(&site, planned.fabric());
@@ -155,7 +157,7 @@ fn placement_can_work_with_what_was_imported() {
     for tree in trees().into_iter().take(4) {
         let skus = sku_file(usize::from(tree.rails));
         let site = import(&dumped(&tree).1, Some(&skus)).site.unwrap();
-        let spec = hall(&site).unwrap_or_else(|unfit| panic!("{tree:?}: {unfit}"));
+        let spec = hall(&site);
         assert_eq!(spec.nodes.len(), tree.hosts as usize);
     }
 }
@@ -166,12 +168,12 @@ fn what_a_dump_does_not_say_is_told_where_it_is_to_be_filled_in() {
     let imported = import(&dump, None);
     assert!(imported.site.is_none());
     let line = imported.text.lines().position(|line| line == "- name: hcas-8").unwrap() + 1;
-    let told = told(&imported);
+    let texts = finding_texts(&imported);
     let wanted: Vec<String> = ["height_units", "power", "psus"]
         .iter()
         .map(|field| format!("site.yaml:{line}:3: error: skus[0].{field}: a dump has no `{field}` of nodes"))
         .collect();
-    assert_eq!(told, wanted);
+    assert_eq!(texts, wanted);
     let above: Vec<&str> = imported.text.lines().skip(line - 4).take(3).collect();
     assert!(above.iter().all(|line| line.starts_with("# MISSING ")), "{above:?}");
 }
@@ -249,6 +251,266 @@ fn odd_names_second_ports_and_lonely_switches_are_told() {
     }
 }
 
+const PATHS: [&str; 8] = [
+    "ibp24s0", "ibp64s0", "ibp79s0", "ibp94s0", "ibp154s0", "ibp192s0", "ibp206s0", "ibp220s0",
+];
+
+/// The dump of a fabric where the adapter of rail r has name r, without the devices that are gone.
+fn renamed(tree: &FatTree, names: &[&str], gone: impl Fn(&str) -> bool, more: &[(&str, &str, u8)]) -> Dump {
+    let (mut devices, mut cables) = tree.plan().unwrap();
+    let at = |devices: &[PlannedDevice], name: &str| devices.iter().position(|device| device.name == name).unwrap();
+    for (name, leaf, port) in more {
+        let a = (at(&devices, leaf), *port);
+        devices.push(PlannedDevice {
+            rail: None,
+            guid: Guid::new(0x7000 + devices.len() as u64),
+            ..PlannedDevice::adapter(*name, 0, 0)
+        });
+        cables.push(PlannedCable {
+            a,
+            b: (devices.len() - 1, 1),
+            ..cables[0].clone()
+        });
+    }
+    cables.retain(|cable| !gone(&devices[cable.a.0].name) && !gone(&devices[cable.b.0].name));
+    for device in &mut devices {
+        if let (Some(rail), Some((machine, _))) = (device.rail, device.name.split_once(' ')) {
+            device.name = format!("{machine} {}", names[usize::from(rail)]);
+        }
+    }
+    let text = Dump::of(Plan::new(&devices, &cables).unwrap().fabric().clone()).write();
+    // A dump has no devices without a link.
+    let blocks: Vec<&str> = text
+        .split("\n\n")
+        .filter(|block| block.contains("\n[") || !block.contains("guid="))
+        .collect();
+    read(blocks.join("\n\n").as_bytes(), Limits::default()).unwrap()
+}
+
+/// The site of a file in which only the SKUs of the dump lack values.
+fn with_whole_skus(text: &str) -> Site {
+    let whole = "  power: {max_watts: 500}\n  psus: {count: 2, watts: 500, needed: 1}\n  height_units: 1\n";
+    let lines = text.lines().map(|line| {
+        let more = if line.starts_with("- name: hcas-") { whole } else { "" };
+        format!("{line}\n{more}")
+    });
+    read_site(&lines.collect::<String>())
+}
+
+/// Checks the leaf of a unit and a rail.
+fn is_leaf_of_rail(site: &Site, unit: u16, rail: u8) {
+    let name = format!("leaf-su{unit:02}-r{rail}");
+    let id = site.switch_named(&name).unwrap_or_else(|| panic!("there is no {name}"));
+    let leaf = site.switch(id);
+    assert_eq!(
+        (leaf.role, leaf.ports, leaf.speed, leaf.rail, leaf.scalable_unit),
+        (SwitchRole::Leaf, 64, Speed::Ndr, Some(rail), Some(unit)),
+        "{name}"
+    );
+}
+
+#[test]
+fn names_of_udev_become_one_sku_with_the_rails_in_order() {
+    let tree = FatTree::rail_optimised(3);
+    let imported = import(&renamed(&tree, &PATHS, |_| false, &[]), None);
+    let text = &imported.text;
+    let wanted = format!(
+        "# ASSUMED hcas: the rails are in the order of the places in the adapters' names\n- name: hcas-8\n  hcas: [{}]\n",
+        PATHS.join(", ")
+    );
+    assert!(text.contains(&wanted), "{text}");
+    assert_eq!(text.matches("- name: hcas-").count(), 1);
+    let leaves =
+        "- name: leaf-su01-r[0-7]\n  role: leaf\n  ports: 64\n  speed: NDR\n  rail: [0, 1, 2, 3, 4, 5, 6, 7]\n";
+    assert!(text.contains(leaves), "{text}");
+    let site = with_whole_skus(text);
+    for rail in 0..8 {
+        is_leaf_of_rail(&site, 1, rail);
+    }
+}
+
+#[test]
+fn adapters_with_other_names_are_taken_for_the_hcas_of_the_given_sku_by_rail() {
+    let tree = FatTree::rail_optimised(3);
+    let dump = renamed(&tree, &PATHS, |_| false, &[]);
+    let skus = sku_file(8);
+    let options = |sku| DumpOptions {
+        options: Options {
+            site: "lab",
+            output: "site.yaml",
+            skus: Some(&skus),
+        },
+        dump: "dump",
+        room: "room",
+        rack: "rack",
+        sku,
+    };
+    let imported = from_dump(&dump, &options(Some("gpu")));
+    let texts = finding_texts(&imported);
+    assert_eq!(texts.len(), 1, "{texts:#?}");
+    assert!(
+        texts[0].contains("ibp220s0 are taken for the HCAs of the SKU"),
+        "{texts:#?}"
+    );
+    let site = imported.site.unwrap();
+    same(&site, &dump.fabric);
+    let leaf = site.switch(site.switch_named("leaf-su01-r5").unwrap());
+    assert_eq!(leaf.rail, Some(5));
+    // Without the option no SKU is assumed.
+    assert!(from_dump(&dump, &options(None)).text.contains("sku: hcas-8\n"));
+}
+
+#[test]
+fn a_node_without_one_adapter_is_of_the_sku_of_its_kind_and_marked() {
+    let tree = FatTree::rail_optimised(3);
+    let gone = |name: &str| name == "gpu0002 mlx5_3";
+    let dump = renamed(&tree, &PATHS, gone, &[]);
+    let imported = import(&dump, None);
+    let wanted =
+        "# ASSUMED sku: 7 of the 8 HCAs of its kind are in the dump, ibp94s0 not\n- name: gpu0002\n  sku: hcas-8\n";
+    assert!(imported.text.contains(wanted), "{}", imported.text);
+    let skus = sku_file(8);
+    let names: Vec<String> = (0..8).map(|hca| format!("mlx5_{hca}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let imported = import(&renamed(&tree, &names, gone, &[]), Some(&skus));
+    let texts = finding_texts(&imported);
+    assert_eq!(texts.len(), 1, "{texts:#?}");
+    assert!(
+        texts[0].contains("7 of the 8 HCAs of gpu are in the dump, mlx5_3 not"),
+        "{texts:#?}"
+    );
+    let site = imported.site.unwrap();
+    let leaf = |rail: u8| {
+        site.switch(site.switch_named(&format!("leaf-su01-r{rail}")).unwrap())
+            .rail
+    };
+    assert_eq!(
+        (0..8).map(leaf).collect::<Vec<_>>(),
+        (0..8).map(Some).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_leaf_that_is_off_does_not_change_the_rails_of_others() {
+    let tree = FatTree::rail_optimised(40);
+    for names in [
+        PATHS,
+        [
+            "mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7",
+        ],
+    ] {
+        let imported = import(&renamed(&tree, &names, |name| name == "leaf-su02-r2", &[]), None);
+        let text = &imported.text;
+        assert_eq!(text.matches("- name: hcas-").count(), 1, "{text}");
+        let site = with_whole_skus(text);
+        assert_eq!(site.switch_named("leaf-su02-r2"), None);
+        let on = (0..8).flat_map(|rail| [(1, rail), (2, rail)]);
+        for (unit, rail) in on.filter(|leaf| *leaf != (2, 2)) {
+            is_leaf_of_rail(&site, unit, rail);
+        }
+    }
+}
+
+#[test]
+fn hosts_of_subnet_managers_and_unknown_hosts_are_no_nodes_of_the_sku() {
+    let tree = FatTree::rail_optimised(3);
+    let more = [
+        ("ufm mlx5_0", "leaf-su01-r5", 20),
+        ("store mlx5_0", "leaf-su01-r2", 21),
+        ("store mlx5_1", "leaf-su01-r3", 21),
+        ("MT4129 ConnectX7 Mellanox Technologies", "leaf-su01-r6", 22),
+    ];
+    let names: Vec<String> = (0..8).map(|hca| format!("mlx5_{hca}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let skus = sku_file(8);
+    let dump = renamed(&tree, &names, |_| false, &more);
+    let given = DumpOptions {
+        options: Options {
+            site: "lab",
+            output: "site.yaml",
+            skus: Some(&skus),
+        },
+        dump: "dump",
+        room: "room",
+        rack: "rack",
+        sku: Some("gpu"),
+    };
+    for imported in [import(&dump, Some(&skus)), from_dump(&dump, &given)] {
+        let text = &imported.text;
+        let site = with_whole_skus(text);
+        let of_sku = |name: &str| -> Vec<String> {
+            let nodes = site.nodes.iter().filter(|node| *site.sku(node.sku).name == *name);
+            nodes.map(|node| node.name.to_string()).collect()
+        };
+        assert_eq!(of_sku("gpu"), ["gpu0001", "gpu0002", "gpu0003"]);
+        assert_eq!(of_sku("hcas-1-2"), ["ufm"]);
+        assert_eq!(of_sku("hcas-2"), ["store"]);
+        assert!(
+            text.contains("# ASSUMED name: its adapter has the description \"MT4129"),
+            "{text}"
+        );
+        for rail in 0..8 {
+            is_leaf_of_rail(&site, 1, rail);
+        }
+    }
+    let text = from_dump(&dump, &given).text;
+    assert_eq!(
+        text.matches("# ASSUMED sku: it has not most of the HCAs of gpu")
+            .count(),
+        3,
+        "{text}"
+    );
+}
+
+fn read_site(text: &str) -> Site {
+    let source = rackwright_site::file::Source {
+        name: "site.yaml",
+        text,
+    };
+    let checked = rackwright_site::file::check(&[source]);
+    checked.site.unwrap_or_else(|| panic!("{:#?}", checked.findings.list))
+}
+
+/// The same site with a power shelf for each node.
+fn powered(text: &str) -> Site {
+    let lines = text.lines().map(|line| {
+        if line.starts_with("  sku: ") {
+            format!("{line}\n  psus: [\"shelf-{{name}}/1\", ~]\n")
+        } else {
+            format!("{line}\n")
+        }
+    });
+    let mut powered: String = lines.collect();
+    powered.push_str(
+        "---\noutlet_layouts:\n- {name: one, outlets: [{name: 1}]}\n\
+         power:\n- {name: utility, kind: utility, feed: A, watts: 1 MW}\n\
+         - {name: circuit, kind: circuit, parent: utility, watts: 1 MW}\n",
+    );
+    for node in read_site(text).nodes {
+        let name = node.name;
+        powered.push_str(&format!(
+            "- {{name: 'shelf-{name}', kind: power-shelf, parent: circuit, rack: rack, watts: 1 MW, outlets: one}}\n"
+        ));
+    }
+    powered.push_str("customers:\n- {name: acme}\n");
+    read_site(&powered)
+}
+
+/// Clusters get nodes in a fabric that is no even fat-tree, within one unit and over several.
+fn takes_clusters(site: &Site) {
+    let spec = hall(site);
+    assert!(spec.nodes.iter().any(|node| node.unit.is_some()));
+    let mut planner = Planner::new(site).unwrap();
+    let mut placed = 0;
+    for number in 0..12 {
+        let sku = SkuId(number % u32::try_from(site.skus.len()).unwrap());
+        let nodes = [4, 26, 1][number as usize % 3];
+        let wish = Request::plain(ClusterId(u64::from(number)), CustomerId(0), sku, nodes);
+        placed += u32::from(planner.place(wish).is_ok());
+    }
+    assert!(placed > 0, "{:#?}", irregularities(site));
+}
+
 #[test]
 fn a_real_fabric_comes_back_cable_by_cable() {
     let Some(folder) = std::env::var_os("RACKWRIGHT_FABRICS") else {
@@ -265,7 +527,7 @@ fn a_real_fabric_comes_back_cable_by_cable() {
         let dump = read(&std::fs::read(&path).unwrap(), Limits::default()).unwrap();
         // Without SKUs, only the SKUs are missing. With them filled in, the file is complete.
         let imported = import(&dump, None);
-        let errors: Vec<String> = told(&imported)
+        let errors: Vec<String> = finding_texts(&imported)
             .into_iter()
             .filter(|line| line.contains(": error:"))
             .collect();
@@ -284,6 +546,7 @@ fn a_real_fabric_comes_back_cable_by_cable() {
         assert_eq!(links(plan.fabric()), links(&dump.fabric), "{}", path.display());
         let counts = dump.fabric.counts();
         assert_eq!(site.switches.len(), counts.switches);
+        takes_clusters(&powered(&text));
     }
     assert!(dumps > 0, "no *.ibnetdiscover in RACKWRIGHT_FABRICS");
 }

@@ -1,5 +1,6 @@
 //! The InfiniBand fat-tree: the plan, the discovered fabric, and their differences in words for a technician.
 
+pub mod adapter;
 pub mod check;
 pub mod dump;
 pub mod guid;
@@ -8,6 +9,7 @@ pub mod name;
 pub mod partition;
 pub mod plan;
 mod plan_csv;
+pub mod rail;
 pub mod rate;
 pub mod structure;
 pub mod topo;

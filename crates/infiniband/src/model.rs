@@ -170,11 +170,10 @@ impl Device {
         self.kind == DeviceKind::ChannelAdapter
     }
 
-    /// The machine and the adapter, if the name shows them (`gpu0001 mlx5_3`).
+    /// The machine and the adapter, if the name shows them (`gpu0001 mlx5_3`, `gpu0001 ibp24s0`).
     pub fn host(&self) -> Option<Host<'_>> {
-        (self.kind == DeviceKind::ChannelAdapter)
-            .then(|| name::host(&self.name))
-            .flatten()
+        let (machine, adapter) = self.is_adapter().then(|| name::machine(&self.name)).flatten()?;
+        Some(Host { machine, adapter })
     }
 }
 
@@ -292,6 +291,44 @@ impl Fabric {
             };
             Some((port.number, self.link(link).far(near), link))
         })
+    }
+
+    /// Several fabrics as one. A device with the same node GUID in two of them, such as an adapter with a port in each, is
+    /// one device.
+    pub fn joined<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut builder = FabricBuilder::default();
+        let mut known: BTreeMap<Guid, DeviceIx> = BTreeMap::new();
+        for part in parts {
+            let mut places = Vec::with_capacity(part.devices.len());
+            for device in &part.devices {
+                let former = device.guid.and_then(|guid| known.get(&guid)).copied();
+                let place = former.unwrap_or_else(|| builder.device(device.clone()));
+                known.extend(device.guid.map(|guid| (guid, place)));
+                places.push(place);
+            }
+            for (ix, _) in part.devices() {
+                for port in part.ports(ix) {
+                    let end = PortRef {
+                        device: places[ix.at()],
+                        port: port.number,
+                    };
+                    if let Ok(joined) = builder.port(end)
+                        && !joined.up
+                    {
+                        *joined = Port { link: None, ..*port };
+                    }
+                }
+            }
+            for link in &part.links {
+                let [a, b] = [link.a, link.b].map(|end| PortRef {
+                    device: places[end.device.at()],
+                    ..end
+                });
+                // A port that two fabrics connect keeps its first link.
+                let _ = builder.connect(a, b, None);
+            }
+        }
+        builder.finish()
     }
 
     /// Counts devices and links.

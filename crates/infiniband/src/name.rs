@@ -1,18 +1,15 @@
 //! Node descriptions: the machine and the adapter, the name of a switch, and generic descriptions.
 
-/// A machine and its adapter, from `hostname HCA-1` or `hostname mlx5_3`.
+use super::adapter;
+
+/// A machine and its adapter, from `hostname HCA-1`, `hostname mlx5_3` or `hostname ibp24s0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Host<'a> {
     /// The name of the machine.
     pub machine: &'a str,
     /// The name of the adapter.
     pub adapter: &'a str,
-    /// The number in the adapter's name.
-    pub number: u16,
 }
-
-/// Prefixes of adapter names. A number follows.
-const ADAPTERS: [&str; 9] = ["mlx5_", "mlx4_", "mthca", "hfi1_", "qib", "ibp", "HCA-", "HCA ", "hca"];
 
 /// Default descriptions of devices (seen in dumps of real fabrics).
 const GENERIC: [&str; 12] = [
@@ -30,22 +27,20 @@ const GENERIC: [&str; 12] = [
     "localhost",
 ];
 
-/// The machine and the adapter, if the description has this form.
+/// The machine and the adapter, if the description has this form: the adapter's name, which [`adapter::place`] knows, is
+/// the last word.
 pub fn host(description: &str) -> Option<Host<'_>> {
-    let description = description.trim();
-    let cut = ADAPTERS.iter().find_map(|prefix| {
-        let at = description.rfind(prefix)?;
-        let number: u16 = description.get(at + prefix.len()..)?.parse().ok()?;
-        Some((at, number))
-    });
-    let (at, number) = cut?;
-    let machine = description.get(..at)?.trim_end();
-    let bounded = machine.len() < at;
-    (bounded && !machine.is_empty() && !is_generic(machine)).then(|| Host {
-        machine,
-        adapter: description.get(at..).unwrap_or_default(),
-        number,
-    })
+    let text = description.trim();
+    let (mut machine, mut adapter) = text.rsplit_once(char::is_whitespace)?;
+    // `HCA 3` is one name.
+    if let Some(before) = machine.strip_suffix("HCA")
+        && before.ends_with(char::is_whitespace)
+    {
+        (machine, adapter) = (before, text.get(before.len()..)?);
+    }
+    let machine = machine.trim_end();
+    let known = !machine.is_empty() && !is_generic(machine) && adapter::place(adapter).is_some();
+    known.then_some(Host { machine, adapter })
 }
 
 /// Beginnings of adapters' names that may follow a machine's name without a space (`gpu-093-mlx5_3`, `gpu-093/HCA-3`).
@@ -55,9 +50,9 @@ const MAX_JOINED: usize = 16;
 /// Beginnings of adapters' names that stand as a word of their own (`gpu-093 ib0`, `gpu-093 mlx5_ib3`).
 const WORDS: [&str; 6] = ["mlx", "ib", "hca", "hfi", "qib", "roce"];
 
-/// The machine and what its adapter is called, where a name has one of the forms that lists and systems use.
+/// The machine and the name of its adapter, where a name has one of the forms that lists and systems use.
 ///
-/// Takes more forms than [`host`], which tells the adapter's number too.
+/// Takes more forms than [`host`].
 pub fn machine(description: &str) -> Option<(&str, &str)> {
     let text = description.trim();
     if let Some(host) = host(text) {
@@ -152,11 +147,15 @@ mod tests {
 
     #[test]
     fn machines_and_adapters_are_told_apart() {
-        let seen = |text| host(text).map(|h| (h.machine.to_owned(), h.adapter.to_owned(), h.number));
-        let is = |machine: &str, adapter: &str, number| Some((machine.to_owned(), adapter.to_owned(), number));
-        assert_eq!(seen("gpu0001 mlx5_3"), is("gpu0001", "mlx5_3", 3));
-        assert_eq!(seen("node-7 HCA-2"), is("node-7", "HCA-2", 2));
-        assert_eq!(seen("gpu 12 mlx5_11"), is("gpu 12", "mlx5_11", 11));
+        let seen = |text| host(text).map(|host| (host.machine.to_owned(), host.adapter.to_owned()));
+        let is = |machine: &str, adapter: &str| Some((machine.to_owned(), adapter.to_owned()));
+        assert_eq!(seen("gpu0001 mlx5_3"), is("gpu0001", "mlx5_3"));
+        assert_eq!(seen("node-7 HCA-2"), is("node-7", "HCA-2"));
+        assert_eq!(seen("node-7 HCA 2"), is("node-7", "HCA 2"));
+        assert_eq!(seen("gpu 12 mlx5_11"), is("gpu 12", "mlx5_11"));
+        assert_eq!(seen("gpu-1 ibp24s0"), is("gpu-1", "ibp24s0"));
+        assert_eq!(seen("gpu-1 mlx5_bond_0"), is("gpu-1", "mlx5_bond_0"));
+        assert_eq!(seen("gpu-1 rocep25s0f1"), is("gpu-1", "rocep25s0f1"));
         for text in [
             "MT25408 ConnectX Mellanox Technologies",
             "mlx5_0",
@@ -164,6 +163,8 @@ mod tests {
             "gpu1 mlx5_",
             "localhost mlx5_0",
             "xmlx5_1",
+            "HCA 2",
+            "xHCA 2",
         ] {
             assert_eq!(seen(text), None, "{text}");
         }

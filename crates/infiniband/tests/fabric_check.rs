@@ -122,6 +122,7 @@ fn another_adapter_in_the_place_of_one_is_a_replaced_device() {
         guid: Guid::new(0x1234).expect("a GUID"),
         // This reading has no GUIDs of ports.
         ports: Vec::new(),
+        in_place: BTreeSet::new(),
     };
     assert_eq!(report.faults[0].replacements, [replacement]);
 }
@@ -218,6 +219,45 @@ fn a_list_of_cables_is_a_plan() {
             .text
             .contains("no column")
     );
+}
+
+#[test]
+fn names_of_udev_are_ports_in_a_list() {
+    let text = "cable,device_a,port_a,device_b,port_b\n\
+                c1,leaf-1,1,gpu-1,ibp24s0\n\
+                c2,leaf-1,2,gpu-1,rocep25s0f1/2\n";
+    let plan = Plan::from_csv(text).expect("a plan");
+    let adapters = plan.fabric().devices().filter(|(_, device)| device.is_adapter());
+    let adapters: Vec<(&str, u8)> = adapters.map(|(_, device)| (&*device.name, device.port_count)).collect();
+    assert_eq!(adapters, [("gpu-1 ibp24s0", 1), ("gpu-1 rocep25s0f1", 2)]);
+}
+
+#[test]
+fn adapters_with_other_names_than_planned_are_paired_by_rail_or_by_place() {
+    const PATHS: [&str; 8] = [
+        "ibp24s0", "ibp64s0", "ibp79s0", "ibp94s0", "ibp154s0", "ibp192s0", "ibp206s0", "ibp220s0",
+    ];
+    let lab = Lab::new(64, 8, 64);
+    let plan = lab.plan(Known::Names);
+    let named = |of_rail: &dyn Fn(usize, u8) -> String| {
+        lab.describe(&lab.cables, |at| {
+            let device = &lab.devices[at];
+            match (device.rail, device.name.split_once(' ')) {
+                (Some(rail), Some((machine, _))) => format!("{machine} {}", of_rail(at, rail)),
+                _ => device.name.clone(),
+            }
+        })
+    };
+    let report = check(&plan, &named(&|_, rail| PATHS[usize::from(rail)].to_owned()));
+    assert_eq!(report.faults, []);
+    assert_eq!(
+        (report.matched.by_name, report.matched.by_place),
+        (lab.devices.len(), 0)
+    );
+    // GUIDs in the reverse order of the rails.
+    let report = check(&plan, &named(&|at, _| format!("ibx{:016x}", 10_000 - at)));
+    assert_eq!(report.faults, []);
+    assert_eq!(report.matched.by_place, 64 * 8);
 }
 
 #[test]

@@ -231,7 +231,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_address_says_what_the_bmc_does_not() {
+    fn an_address_carries_settings_that_ipmi_does_not_report() {
         let plain: IpmiAddress = "ipmi://10.0.0.7".parse().unwrap();
         assert_eq!((plain.host(), plain.port()), ("10.0.0.7", 623));
         assert_eq!((plain.cipher(), plain.privilege()), (None, Privilege::Administrator));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_in_words() {
+    fn unusable_addresses_are_refused_with_a_reason() {
         for (address, word) in [
             ("https://10.0.0.7", "begin"),
             ("ipmi://", "host"),
@@ -264,19 +264,19 @@ mod tests {
             ("ipmi://a?privilege=oem", "operator nor administrator"),
             ("ipmi://a?colour=red", "no option \"colour\""),
         ] {
-            let told = address.parse::<IpmiAddress>().unwrap_err().to_string();
-            assert!(told.contains(word), "{address}: {told}");
+            let error = address.parse::<IpmiAddress>().unwrap_err().to_string();
+            assert!(error.contains(word), "{address}: {error}");
         }
-        let told = "ipmi://admin:geheim@a".parse::<IpmiAddress>().unwrap_err().to_string();
+        let error = "ipmi://admin:geheim@a".parse::<IpmiAddress>().unwrap_err().to_string();
         assert!(
-            told.contains("must not contain user name and password") && !told.contains("geheim"),
-            "{told}"
+            error.contains("must not contain user name and password") && !error.contains("geheim"),
+            "{error}"
         );
     }
 
     proptest! {
         #[test]
-        fn anything_may_be_given(text in ".{0,80}") {
+        fn any_address_parses_or_is_an_error(text in ".{0,80}") {
             let _ = format!("ipmi://{text}").parse::<IpmiAddress>();
         }
     }

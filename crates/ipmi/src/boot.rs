@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn other_answers_are_none() {
+    fn malformed_answers_have_no_flags() {
         for data in ["", "e0", "zz04000000", "e00400000000", "é04000000"] {
             assert_eq!(flags(data), None, "{data}");
         }

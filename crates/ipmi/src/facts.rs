@@ -207,7 +207,7 @@ mod tests {
                            Product ID                : 3842 (0x0f02)\nProduct Name              : Unknown (0xF02)\n";
 
     #[test]
-    fn a_controller_is_read_and_fillers_are_not() {
+    fn a_controller_is_read_and_placeholder_values_are_not() {
         let read = controller(MC_INFO).unwrap();
         assert_eq!(read.manufacturer.as_deref(), Some("MontaVista Software, Inc."));
         assert_eq!((read.product, read.firmware.as_deref()), (None, Some("9.08")));
@@ -266,7 +266,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_may_be_answered(answer in "(?s).{0,200}") {
+        fn any_answer_parses_or_is_an_error(answer in "(?s).{0,200}") {
             let _ = (controller(&answer), guid(&answer), fru(&answer), entries(&answer));
         }
     }

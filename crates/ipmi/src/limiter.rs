@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_need_not_be_known_is_forgotten() {
+    fn only_bmcs_with_a_refusal_are_remembered_over_the_limit() {
         let limiter = RequestLimiter::default();
         limiter.bmc("refused").refusal.lock().unwrap().replace(Refusal {
             account: 1,

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_known_words_count() {
+    fn only_known_power_states_count() {
         assert_eq!(parse("Chassis Power is on\n"), Some(Power::On));
         assert_eq!(parse("\nChassis Power is off\n"), Some(Power::Off));
         for other in ["", "Chassis Power is on fire", "power: on", "Chassis Power is unknown"] {

@@ -143,21 +143,21 @@ impl Ipmi {
 
     /// The reason why the console was not opened.
     async fn refused(&self, mut child: Child, error_output: Option<ChildStderr>) -> IpmiError {
-        let mut said = Vec::new();
+        let mut error_text = Vec::new();
         if let Some(error_output) = error_output {
             // An unreadable message counts as empty.
-            let _ = error_output.take(PREFACE_MAX as u64).read_to_end(&mut said).await;
+            let _ = error_output.take(PREFACE_MAX as u64).read_to_end(&mut error_text).await;
         }
         let _ = child.kill().await;
-        let said = String::from_utf8_lossy(&said);
+        let error_text = String::from_utf8_lossy(&error_text);
         // stdbuf starts the program, so stdbuf reports the missing program.
-        if said.contains("No such file or directory") && said.contains("stdbuf") {
+        if error_text.contains("No such file or directory") && error_text.contains("stdbuf") {
             return IpmiError::NotInstalled;
         }
-        tool::known_error(&said, "sol activate", self.address()).unwrap_or_else(|| IpmiError::Failed {
+        tool::known_error(&error_text, "sol activate", self.address()).unwrap_or_else(|| IpmiError::Failed {
             bmc: self.place(),
             command: "sol activate".to_owned(),
-            words: tool::last_lines(&said, &[]),
+            words: tool::last_lines(&error_text, &[]),
         })
     }
 }

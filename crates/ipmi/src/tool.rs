@@ -28,7 +28,7 @@ const OUTPUT_MAX: usize = 1 << 20;
 /// Maximum length of stderr, in bytes.
 const STDERR_MAX: usize = 16 << 10;
 /// Maximum length of the program's text in an error, in characters.
-const WORDS_MAX: usize = 200;
+const MESSAGE_MAX: usize = 200;
 
 /// The program with all arguments except the IPMI command.
 pub(crate) fn command(program: &Path, address: &IpmiAddress, account: &Account) -> Command {
@@ -82,19 +82,19 @@ struct Ended {
 
 /// Runs the program once.
 pub(crate) async fn run(
-    mut command: Command,
-    words: &[&str],
+    mut program: Command,
+    arguments: &[&str],
     address: &IpmiAddress,
     limit: Duration,
 ) -> Result<String, IpmiError> {
-    let asked = words.join(" ");
-    let mut child = command.args(words).spawn().map_err(not_run)?;
+    let command = arguments.join(" ");
+    let mut child = program.args(arguments).spawn().map_err(not_run)?;
     // A caller that stops waiting drops the child, which ends the program.
     let Ok(ended) = tokio::time::timeout(limit, wait(&mut child)).await else {
         let _ = child.kill().await;
         return Err(IpmiError::TimedOut {
             bmc: address.place(),
-            command: asked,
+            command,
             limit_s: limit.as_secs(),
         });
     };
@@ -102,7 +102,7 @@ pub(crate) async fn run(
     if ended.output.len() > OUTPUT_MAX {
         return Err(IpmiError::Unreadable {
             bmc: address.place(),
-            command: asked,
+            command,
             answer: format!("more than {OUTPUT_MAX} bytes"),
         });
     }
@@ -110,9 +110,9 @@ pub(crate) async fn run(
         return Ok(String::from_utf8_lossy(&ended.output).into_owned());
     }
     Err(
-        known_error(&ended.error_output, &asked, address).unwrap_or_else(|| IpmiError::Failed {
+        known_error(&ended.error_output, &command, address).unwrap_or_else(|| IpmiError::Failed {
             bmc: address.place(),
-            command: asked,
+            command,
             words: last_lines(&ended.error_output, &ended.output),
         }),
     )
@@ -153,7 +153,7 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, most: usize, into: &mut Ve
 
 /// The known error in the messages on stderr. Specific messages are checked first, because "no session" follows most of
 /// them.
-pub(crate) fn known_error(error_output: &str, asked: &str, address: &IpmiAddress) -> Option<IpmiError> {
+pub(crate) fn known_error(error_output: &str, command: &str, address: &IpmiAddress) -> Option<IpmiError> {
     let has = |texts: &[&str]| texts.iter().any(|text| error_output.contains(text));
     let bmc = address.place();
     if has(&[
@@ -203,7 +203,7 @@ pub(crate) fn known_error(error_output: &str, asked: &str, address: &IpmiAddress
     if error_output.contains("password is longer than") {
         return Some(IpmiError::Failed {
             bmc,
-            command: asked.to_owned(),
+            command: command.to_owned(),
             words: "ipmitool does not support a password of this length".to_owned(),
         });
     }
@@ -216,7 +216,7 @@ pub(crate) fn last_lines(error_output: &str, output: &[u8]) -> String {
     let last = |text: &str| {
         let mut lines = text.lines().map(str::trim);
         lines
-            .rfind(|line| !line.is_empty() && !is_chatter(line))
+            .rfind(|line| !line.is_empty() && !is_noise(line))
             .map(str::to_owned)
     };
     let words = last(error_output).or_else(|| last(&output)).unwrap_or_default();
@@ -227,7 +227,7 @@ pub(crate) fn last_lines(error_output: &str, output: &[u8]) -> String {
 }
 
 /// Lines that `-v` prints on every run.
-fn is_chatter(line: &str) -> bool {
+fn is_noise(line: &str) -> bool {
     let begins = [
         "Loading IANA",
         "Running Get ",
@@ -240,7 +240,7 @@ fn is_chatter(line: &str) -> bool {
 /// The beginning of a text, without control characters, for a log.
 pub(crate) fn excerpt(text: &str) -> String {
     text.chars()
-        .take(WORDS_MAX)
+        .take(MESSAGE_MAX)
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
 }
@@ -267,7 +267,7 @@ mod tests {
 
     /// Messages of ipmitool 1.8.19 for ipmi_sim 2.0.33 and for an address without a BMC.
     #[test]
-    fn complaints_are_told_apart() {
+    fn error_messages_are_classified() {
         let no_session = "Error: Unable to establish IPMI v2 / RMCP+ session";
         for (first, word) in [
             ("> RAKP 2 HMAC is invalid", "refused user name or password"),
@@ -293,14 +293,14 @@ mod tests {
                 "cannot be resolved",
             ),
         ] {
-            let told = of(&format!("Loading IANA PEN Registry...\n{first}\n{no_session}\n"));
-            assert!(told.contains(word) && told.contains("bmc:623"), "{first}: {told}");
+            let error = of(&format!("Loading IANA PEN Registry...\n{first}\n{no_session}\n"));
+            assert!(error.contains(word) && error.contains("bmc:623"), "{first}: {error}");
         }
         assert_eq!(of("something else"), "");
     }
 
     #[test]
-    fn words_are_the_last_that_mean_something() {
+    fn the_message_is_the_last_meaningful_line() {
         let error_output = "Set Chassis Power Control to Up/On failed: Command not supported in present state\n\
                           Discovered IPMB address 0x0\n\n";
         assert!(last_lines(error_output, b"x").contains("not supported in present state"));

@@ -34,8 +34,8 @@ async fn power_boot_and_identity() {
     let failure = client
         .set_power(Power::Off, PowerAction::SoftOff, Duration::from_secs(2))
         .await;
-    let told = failure.unwrap_err().to_string();
-    assert!(told.contains("accepted power off and reads back power on"), "{told}");
+    let error = failure.unwrap_err().to_string();
+    assert!(error.contains("accepted power off and reads back power on"), "{error}");
     assert_eq!(bmc.calls(), ["shutdown=1"]);
     client.set_power(Power::Off, PowerAction::Off, LIMIT).await.unwrap();
     assert_eq!(
@@ -64,8 +64,11 @@ async fn power_boot_and_identity() {
     let chassis = std::fs::read_to_string(bmc.file("chassis.sh")).unwrap();
     std::fs::write(bmc.file("chassis.sh"), chassis.replace(">\"$2\"", ">/dev/null")).unwrap();
     let failure = client.set_boot(BootDevice::Pxe, Persistence::Continuous).await;
-    let told = failure.unwrap_err().to_string();
-    assert!(told.contains("accepted boot device Pxe and reads back None"), "{told}");
+    let error = failure.unwrap_err().to_string();
+    assert!(
+        error.contains("accepted boot device Pxe and reads back None"),
+        "{error}"
+    );
 
     let controller = client.controller().await.unwrap();
     assert_eq!(controller.manufacturer.as_deref(), Some("MontaVista Software, Inc."));
@@ -81,7 +84,7 @@ async fn power_boot_and_identity() {
 }
 
 #[tokio::test]
-async fn what_it_offers_is_on_the_page() {
+async fn supported_operations_are_on_the_page() {
     let (_serial, port) = serial().await;
     let mut bmc = Simulator::start(port).await;
     let client = bmc.connect(&Arc::default()).await;
@@ -90,7 +93,7 @@ async fn what_it_offers_is_on_the_page() {
 }
 
 #[tokio::test]
-async fn refusals_are_told_apart_and_not_repeated() {
+async fn refusals_are_classified_and_not_repeated() {
     let (_serial, port) = serial().await;
     let mut bmc = Simulator::start(port).await;
     let limiter = Arc::new(RequestLimiter::default());
@@ -105,17 +108,17 @@ async fn refusals_are_told_apart_and_not_repeated() {
     assert!(matches!(failure, IpmiError::LoginSuspended { .. }), "{failure}");
     right.power().await.unwrap();
 
-    let nobody = client(&bmc.address("cipher=3"), "nobody", PASSWORD, &Arc::default()).unwrap();
-    let failure = nobody.power().await.unwrap_err();
+    let stranger = client(&bmc.address("cipher=3"), "nobody", PASSWORD, &Arc::default()).unwrap();
+    let failure = stranger.power().await.unwrap_err();
     assert!(matches!(failure, IpmiError::Refused { .. }), "{failure}");
     let modern = client(&bmc.address("cipher=17"), USER, PASSWORD, &Arc::default()).unwrap();
     let failure = modern.power().await.unwrap_err();
     assert!(matches!(failure, IpmiError::Cipher { .. }), "{failure}");
-    let unasked = client(&bmc.address(""), USER, PASSWORD, &Arc::default()).unwrap();
+    let negotiated = client(&bmc.address(""), USER, PASSWORD, &Arc::default()).unwrap();
     assert_eq!(
-        unasked.power().await.unwrap(),
+        negotiated.power().await.unwrap(),
         Power::Off,
-        "ipmitool asks which cipher suites there are"
+        "ipmitool queries the cipher suites"
     );
     let long = client(&bmc.address(""), USER, &"p".repeat(21), &Arc::default()).unwrap_err();
     assert!(long.to_string().contains("longer than 20 bytes"), "{long}");
@@ -187,14 +190,14 @@ async fn a_program_gone_wrong_is_ended() {
         client.for_polling().with_program(script(dir.path(), text))
     };
 
-    let told = with(&format!(
+    let noisy = with(&format!(
         "#!/bin/sh\nprintf '%s\\n' \"$@\" >{marks}/arguments\nenv >{marks}/environment\necho Chassis Power is on\n"
     ));
-    assert_eq!(told.power().await.unwrap(), Power::On);
+    assert_eq!(noisy.power().await.unwrap(), Power::On);
     let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
     assert!(!read("arguments").contains(PASSWORD) && read("arguments").contains("lanplus"));
     assert!(read("environment").contains(PASSWORD));
-    assert!(!format!("{told:?}").contains(PASSWORD));
+    assert!(!format!("{noisy:?}").contains(PASSWORD));
     let names: Vec<String> = read("environment")
         .lines()
         .map(|l| l.split('=').next().unwrap().to_owned())
@@ -204,8 +207,8 @@ async fn a_program_gone_wrong_is_ended() {
     let failure = with("#!/bin/sh\nwhile :; do echo 0123456789012345678901234567890123456789; done\n")
         .power()
         .await;
-    let told = failure.unwrap_err().to_string();
-    assert!(told.contains("more than 1048576 bytes"), "{told}");
+    let error = failure.unwrap_err().to_string();
+    assert!(error.contains("more than 1048576 bytes"), "{error}");
     let failure = with("#!/bin/sh\necho '<html>'\n").power().await.unwrap_err();
     assert!(matches!(failure, IpmiError::Unreadable { .. }), "{failure}");
     let failure = with("#!/bin/sh\necho 'Command not supported in present state' >&2; exit 1\n")

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rackwright_ipmi::{Account, BootDevice, Ipmi, IpmiError, Persistence, Power, PowerAction, RequestLimiter};
-use tokio::net::UdpSocket;
 use tokio::process::{Child, Command};
 
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
@@ -57,13 +56,7 @@ struct Virtual {
 
 impl Virtual {
     async fn start() -> Self {
-        // The port is free now. If another process takes it first, the program exits and the test reports it.
-        let port = UdpSocket::bind("127.0.0.1:0")
-            .await
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = rackwright_free_port::free_port().unwrap();
         let mut child = Command::new(python().await)
             .args(["-c", PROGRAM, PASSWORD, &port.to_string()])
             .stdin(Stdio::null())

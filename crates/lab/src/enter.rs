@@ -256,11 +256,11 @@ fn meet_init(listener: &UnixListener, link: &Link) {
 
 fn forward_signals(signals: SigSet, link: &Link, unshare: Pid) {
     while let Ok(signal) = signals.wait() {
-        let told = match lock(link).as_mut() {
+        let is_sent = match lock(link).as_mut() {
             Some(stream) => writeln!(stream, "{}", signal.as_str()).is_ok(),
             None => false,
         };
-        if !told {
+        if !is_sent {
             // The inside cannot be notified yet, so it is killed.
             let _ = kill(unshare, Signal::SIGKILL);
         }

@@ -114,7 +114,7 @@ impl Host for LabHost {
         self.machine.eject_media().await.map_err(|error| error.to_string())
     }
 
-    async fn power_other_than(&self, known: PowerState) -> PowerState {
+    async fn wait_power_change(&self, known: PowerState) -> PowerState {
         let mut machine = self.machine.watch();
         let seen = machine.wait_for(|view| view.power != known).await;
         let other = seen.map(|view| view.power).ok();

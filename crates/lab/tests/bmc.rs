@@ -57,48 +57,45 @@ fn only_the_root_is_open_to_everybody() {
 }
 
 #[test]
-fn a_collection_comes_with_its_members_if_the_client_asks_for_that() {
-    lab::run_test(
-        "a_collection_comes_with_its_members_if_the_client_asks_for_that",
-        async |namespace| {
-            let (_lab, _, client) = one(&namespace, LabConfig::default()).await;
-            let get = async |path: &str| client.get(path).await;
-            let alone = get("/redfish/v1/AccountService/Accounts").await;
-            for query in ["$expand=.", "$expand=.($levels=1)", "%24expand=.%28%24levels%3D1%29"] {
-                let whole = get(&format!("/redfish/v1/AccountService/Accounts?{query}")).await;
-                assert_eq!(whole["Members@odata.count"], alone["Members@odata.count"]);
-                let members = whole["Members"].as_array().unwrap();
-                assert!(!members.is_empty());
-                for member in members {
-                    let mut member = member.clone();
-                    let path = member["@odata.id"].as_str().unwrap().to_owned();
-                    // The ETag of a single resource is in the header.
-                    assert!(
-                        member
-                            .as_object_mut()
-                            .unwrap()
-                            .remove("@odata.etag")
-                            .unwrap()
-                            .is_string()
-                    );
-                    assert_eq!(member, get(&path).await);
-                }
+fn a_collection_includes_its_members_on_request() {
+    lab::run_test("a_collection_includes_its_members_on_request", async |namespace| {
+        let (_lab, _, client) = one(&namespace, LabConfig::default()).await;
+        let get = async |path: &str| client.get(path).await;
+        let alone = get("/redfish/v1/AccountService/Accounts").await;
+        for query in ["$expand=.", "$expand=.($levels=1)", "%24expand=.%28%24levels%3D1%29"] {
+            let whole = get(&format!("/redfish/v1/AccountService/Accounts?{query}")).await;
+            assert_eq!(whole["Members@odata.count"], alone["Members@odata.count"]);
+            let members = whole["Members"].as_array().unwrap();
+            assert!(!members.is_empty());
+            for member in members {
+                let mut member = member.clone();
+                let path = member["@odata.id"].as_str().unwrap().to_owned();
+                // The ETag of a single resource is in the header.
+                assert!(
+                    member
+                        .as_object_mut()
+                        .unwrap()
+                        .remove("@odata.etag")
+                        .unwrap()
+                        .is_string()
+                );
+                assert_eq!(member, get(&path).await);
             }
-            let system = get(&format!("{SYSTEM}?$expand=.")).await;
-            let mut interfaces = system["EthernetInterfaces"].clone();
-            interfaces.as_object_mut().unwrap().remove("@odata.etag");
-            assert_eq!(interfaces, get("/redfish/v1/Systems/1/EthernetInterfaces").await);
-            assert_eq!(system["Links"], get(SYSTEM).await["Links"]);
-            for query in ["$expand=*", "$expand=~", "$expand=.($levels=2)", "$expand=.&$select=Id"] {
-                let refused = client
-                    .request(Method::GET, &format!("{SYSTEM}?{query}"))
-                    .send()
-                    .await
-                    .unwrap();
-                assert_error(refused, StatusCode::NOT_IMPLEMENTED, "QueryNotSupported").await;
-            }
-        },
-    );
+        }
+        let system = get(&format!("{SYSTEM}?$expand=.")).await;
+        let mut interfaces = system["EthernetInterfaces"].clone();
+        interfaces.as_object_mut().unwrap().remove("@odata.etag");
+        assert_eq!(interfaces, get("/redfish/v1/Systems/1/EthernetInterfaces").await);
+        assert_eq!(system["Links"], get(SYSTEM).await["Links"]);
+        for query in ["$expand=*", "$expand=~", "$expand=.($levels=2)", "$expand=.&$select=Id"] {
+            let refused = client
+                .request(Method::GET, &format!("{SYSTEM}?{query}"))
+                .send()
+                .await
+                .unwrap();
+            assert_error(refused, StatusCode::NOT_IMPLEMENTED, "QueryNotSupported").await;
+        }
+    });
 }
 
 #[test]
@@ -298,8 +295,8 @@ fn bad_requests_are_refused_by_name_and_change_nothing() {
 }
 
 #[test]
-fn a_medium_that_cannot_be_had_is_refused() {
-    lab::run_test("a_medium_that_cannot_be_had_is_refused", async |namespace| {
+fn an_unreachable_medium_is_refused() {
+    lab::run_test("an_unreachable_medium_is_refused", async |namespace| {
         let config = LabConfig {
             media_bytes: 4096,
             ..LabConfig::default()
@@ -338,7 +335,7 @@ fn a_bmc_can_be_dead_silent_or_slow() {
     lab::run_test("a_bmc_can_be_dead_silent_or_slow", async |namespace| {
         let (_lab, machine, client) = one(&namespace, LabConfig::default()).await;
         client.get(SYSTEM).await;
-        let hasty = |limit: u64| {
+        let with_limit = |limit: u64| {
             client
                 .request(Method::GET, SYSTEM)
                 .timeout(Duration::from_millis(limit))
@@ -347,18 +344,18 @@ fn a_bmc_can_be_dead_silent_or_slow() {
 
         machine.bmc_dead(true).await.unwrap();
         // The old connection breaks or a new one is refused: either way there is no answer and no wait.
-        let error = hasty(5000).await.unwrap_err();
+        let error = with_limit(5000).await.unwrap_err();
         assert!(error.is_request() && !error.is_timeout(), "{error:?}");
         machine.bmc_dead(false).await.unwrap();
         client.get(SYSTEM).await;
 
         machine.bmc_silent(true);
-        assert!(hasty(300).await.unwrap_err().is_timeout());
+        assert!(with_limit(300).await.unwrap_err().is_timeout());
         machine.bmc_silent(false);
         client.get(SYSTEM).await;
 
         machine.bmc_slow(Duration::from_millis(700));
-        assert!(hasty(300).await.unwrap_err().is_timeout());
+        assert!(with_limit(300).await.unwrap_err().is_timeout());
         let started = std::time::Instant::now();
         client.get(SYSTEM).await;
         assert!(started.elapsed() >= Duration::from_millis(700));
@@ -366,9 +363,9 @@ fn a_bmc_can_be_dead_silent_or_slow() {
 }
 
 #[test]
-fn power_follows_the_requests_and_refuses_what_does_not_apply() {
+fn power_follows_the_requests_and_inapplicable_ones_are_refused() {
     lab::run_test(
-        "power_follows_the_requests_and_refuses_what_does_not_apply",
+        "power_follows_the_requests_and_inapplicable_ones_are_refused",
         async |namespace| {
             let config = LabConfig {
                 firmware: lab::Firmware::Bios,

@@ -211,8 +211,8 @@ fn uefi_boots_virtual_media_and_nvme() {
 }
 
 #[test]
-fn secure_boot_refuses_what_is_not_signed() {
-    lab::run_test("secure_boot_refuses_what_is_not_signed", async |namespace| {
+fn secure_boot_refuses_unsigned_programs() {
+    lab::run_test("secure_boot_refuses_unsigned_programs", async |namespace| {
         let config = LabConfig {
             firmware: Firmware::UefiSecureBoot,
             ..LabConfig::default()

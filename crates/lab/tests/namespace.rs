@@ -155,7 +155,7 @@ fn the_command_gets_the_description_and_gives_the_exit_code() {
 }
 
 #[test]
-fn a_command_is_told_to_end() {
+fn a_command_gets_a_signal_to_end() {
     let temp = tempfile::tempdir().unwrap();
     let script = "trap 'echo told; exit 7' TERM; echo ready; while :; do sleep 0.1; done";
     let mut command = rackwright_lab(temp.path());
@@ -190,7 +190,7 @@ fn a_failure_inside_is_a_failure_outside() {
 }
 
 #[test]
-fn doctor_finds_what_the_tests_need() {
+fn doctor_finds_the_tools_of_the_tests() {
     let output = Command::new(env!("CARGO_BIN_EXE_rackwright-lab"))
         .arg("doctor")
         .env("PATH", "/nonexistent")

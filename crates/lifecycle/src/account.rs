@@ -52,16 +52,16 @@ impl Account {
         let due = if self.is_pending || self.is_unknown {
             Some(Timestamp::default())
         } else {
-            self.asked().or_else(|| self.due_by_rule(node))
+            self.open_request().or_else(|| self.due_by_rule(node))
         };
         due.map(|due| self.closed_until.map_or(due, |until| until.max(due)))
     }
 
     /// When an operator requested a change that is not made yet.
     #[must_use]
-    pub fn asked(&self) -> Option<Timestamp> {
+    pub fn open_request(&self) -> Option<Timestamp> {
         self.asked_at
-            .filter(|asked| self.changed_at.is_none_or(|changed| changed < *asked))
+            .filter(|requested_at| self.changed_at.is_none_or(|changed| changed < *requested_at))
     }
 
     fn due_by_rule(&self, node: &Node) -> Option<Timestamp> {
@@ -84,10 +84,13 @@ impl Account {
 /// How the change requested at `asked` ended: done, or given up with the message of the last failure, after `tries`
 /// failures or after one failure that a retry cannot mend. None while the change is still in progress.
 #[must_use]
-pub fn account_outcome(facts: &Facts, asked: Timestamp, tries: usize) -> Option<Result<(), String>> {
+pub fn account_outcome(facts: &Facts, requested_at: Timestamp, tries: usize) -> Option<Result<(), String>> {
     let mut failures = 0;
     let mut ended = None;
-    for attempt in facts.of(Effect::ChangePassword).filter(|a| a.started_at >= asked) {
+    for attempt in facts
+        .of(Effect::ChangePassword)
+        .filter(|a| a.started_at >= requested_at)
+    {
         match &attempt.outcome {
             Outcome::Succeeded => return Some(Ok(())),
             Outcome::Failed { message, retryable, .. } => {

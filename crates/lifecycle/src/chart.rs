@@ -366,13 +366,13 @@ mod tests {
     }
 
     #[test]
-    fn the_ways_to_available_are_inspection_erase_and_an_unused_claim() {
-        let ways: Vec<_> = CHART
+    fn available_is_reached_from_inspection_erase_or_an_unused_claim() {
+        let edges: Vec<_> = CHART
             .iter()
             .filter(|r| r.to == State::Available)
             .map(|r| r.edge)
             .collect();
-        assert_eq!(ways, [Edge::Inspected, Edge::Unclaimed, Edge::Erased]);
+        assert_eq!(edges, [Edge::Inspected, Edge::Unclaimed, Edge::Erased]);
     }
 
     #[test]

@@ -86,6 +86,7 @@ event_kinds! {
     EthernetCablingRight "ethernet.cabling-right" Operators,
     EthernetReadAgain "ethernet.read-again" Operators,
     EthernetUnread "ethernet.unread" Operators,
+    FabricAdapterConfirmed "fabric.adapter-confirmed" Operators,
     FabricCable "fabric.cable" Operators,
     FabricCableMended "fabric.cable-mended" Operators,
     FabricFault "fabric.fault" Operators,

@@ -149,7 +149,7 @@ pub struct BootFacts {
 
 /// The site's policy for foreign things on BMCs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum BmcCare {
+pub enum BmcPolicy {
     /// The BMC is not searched for foreign things.
     #[default]
     None,
@@ -177,7 +177,7 @@ pub struct Facts {
     /// The SKU wants settings of this machine's firmware.
     pub wants_settings: bool,
     /// The site's policy for this node's BMC between customers.
-    pub bmc_care: BmcCare,
+    pub bmc_policy: BmcPolicy,
     /// Attempts since the present state was entered, oldest first.
     pub attempts: Vec<Attempt>,
     /// The control plane sets the node's switch ports.

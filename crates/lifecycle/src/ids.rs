@@ -1,8 +1,11 @@
 //! Ids of stored objects, one type for each kind, so that the compiler refuses a cluster's id as the id of a node.
 //!
-//! The constructors say where the text was checked: `parse` checks an id that a caller chooses, `named` takes an id from a
-//! resource name of a request, and `stored` takes an id from a row, from the site file or from another value of this program.
-//! `From` takes an id that stands in the source, as in tests.
+//! The name of a constructor says where the text comes from:
+//!
+//! - `parse` takes an id that a caller chooses for a new object, and checks it.
+//! - `named` takes an id that a caller gives for an existing object. The lookup of the object is the check.
+//! - `stored` takes an id from a row, from the site file or from another value of this program, where it was checked before.
+//! - `From` takes an id in the source text, as in tests.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -13,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The longest id that a caller may choose, in bytes.
 const LENGTH_MAX: usize = 63;
 
-/// The text is no id that a caller may choose.
+/// The refusal of an id that a caller may not choose. It holds the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not 1 to 63 of a-z 0-9 and '-', with a letter or digit first and last")]
 pub struct InvalidId(String);
@@ -23,15 +26,18 @@ pub struct InvalidId(String);
 /// # Errors
 /// The id has another form.
 pub fn check(id: &str) -> Result<(), InvalidId> {
-    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let ends = id.bytes().next().is_some_and(good) && id.bytes().last().is_some_and(good);
-    if ends && id.len() <= LENGTH_MAX && id.bytes().all(|b| good(b) || b == b'-') {
+    let is_alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let has_good_first = id.bytes().next().is_some_and(is_alphanumeric);
+    let has_good_last = id.bytes().last().is_some_and(is_alphanumeric);
+    let has_good_ends = has_good_first && has_good_last;
+    if has_good_ends && id.len() <= LENGTH_MAX && id.bytes().all(|b| is_alphanumeric(b) || b == b'-') {
         return Ok(());
     }
     Err(InvalidId(id.to_owned()))
 }
 
-macro_rules! id {
+/// Makes the type of one kind of id, with the constructors `stored` and `From`.
+macro_rules! id_type {
     ($(#[$meta:meta])* $name:ident) => {
         $(#[$meta])*
         ///
@@ -41,7 +47,7 @@ macro_rules! id {
 
         impl $name {
             /// An id from a row of the database, from the site file, or from another value of this program. The text was
-            /// checked when the object was made.
+            /// checked when the object was created.
             #[must_use]
             pub fn stored(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
@@ -122,11 +128,12 @@ macro_rules! id {
     };
 }
 
-macro_rules! named {
+/// Gives the types the constructor `named`.
+macro_rules! impl_named {
     ($($name:ident),+) => { $(
         impl $name {
-            /// The id in a resource name of a request: not empty, without a slash. The lookup of the object decides whether
-            /// it exists.
+            /// The id that a caller gives for an existing object, as in the resource name of a request. The text is not
+            /// checked here: the lookup finds the object or refuses the id.
             #[must_use]
             pub fn named(text: &str) -> Self {
                 Self(text.into())
@@ -135,13 +142,14 @@ macro_rules! named {
     )+ };
 }
 
-macro_rules! chosen {
+/// Gives the types the constructor `parse`.
+macro_rules! impl_parse {
     ($($name:ident),+) => { $(
         impl $name {
-            /// The id that a caller chooses for a new object.
+            /// The id that a caller chooses for a new object; [`check`] has the rules.
             ///
             /// # Errors
-            /// The text is no id.
+            /// The id has another form.
             pub fn parse(text: &str) -> Result<Self, InvalidId> {
                 check(text).map(|()| Self(text.into()))
             }
@@ -149,41 +157,41 @@ macro_rules! chosen {
     )+ };
 }
 
-id! {
+id_type! {
     /// The id of an operation: a UUID, ordered by time.
     OperationId
 }
 
-id! {
+id_type! {
     /// The id of an image.
     ImageId
 }
 
-id! {
+id_type! {
     /// The name of a customer. Empty: no customer in particular.
     CustomerId
 }
 
-id! {
+id_type! {
     /// The id of a node.
     NodeId
 }
 
-id! {
+id_type! {
     /// The id of a cluster.
     ClusterId
 }
 
 impl CustomerId {
-    /// True for no customer in particular.
+    /// Whether this id names no customer in particular.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-named!(OperationId, ImageId, CustomerId, ClusterId, NodeId);
-chosen!(ImageId, ClusterId, NodeId);
+impl_named!(OperationId, ImageId, CustomerId, ClusterId, NodeId);
+impl_parse!(ImageId, ClusterId, NodeId);
 
 #[cfg(test)]
 mod tests {

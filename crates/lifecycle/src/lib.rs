@@ -33,11 +33,11 @@ pub use decide::{
 };
 pub use effect::{BootTarget, Effect, EffectClass, Network};
 pub use event::EventKind;
-pub use facts::{Agent, Attempt, Bmc, BmcCare, BootFacts, Facts, FirmwareFacts, Outcome, Power, Reading};
+pub use facts::{Agent, Attempt, Bmc, BmcPolicy, BootFacts, Facts, FirmwareFacts, Outcome, Power, Reading};
 pub use ids::{ClusterId, CustomerId, ImageId, InvalidId, NodeId, OperationId};
 pub use limits::{Kind, Limits, Need, Resource, Scope};
 pub use line::QueueHead;
-pub use node::{Claim, Doubt, DoubtCause, Evidence, Node, PowerGoal, PowerRequest, Seat, Wanted};
+pub use node::{Claim, ClusterClaim, Doubt, DoubtCause, Evidence, Node, PowerGoal, PowerRequest, Wanted};
 pub use operation::OperationKind;
 pub use policy::Policy;
 pub use time::{Timestamp, minutes, seconds};

@@ -285,17 +285,17 @@ mod tests {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
     }
 
-    fn told(effect: Effect, pairs: &[(&str, &str)]) -> Vec<String> {
+    fn permit_texts(effect: Effect, pairs: &[(&str, &str)]) -> Vec<String> {
         let needs = limits().needs(effect, &labels(pairs));
-        let tell = |n: &Need| format!("{}: {} for {} s", n.resource, n.room, n.settle_us / 1_000_000);
-        needs.iter().map(tell).collect()
+        let text = |n: &Need| format!("{}: {} for {} s", n.resource, n.room, n.settle_us / 1_000_000);
+        needs.iter().map(text).collect()
     }
 
     #[test]
-    fn an_effect_needs_what_its_node_stands_on_the_narrow_first() {
+    fn an_effect_needs_the_resources_of_its_node_the_narrow_first() {
         let place = [("rack", "r 1"), ("circuit", "c/7"), ("site", "x")];
         assert_eq!(
-            told(Effect::PowerOn, &place),
+            permit_texts(Effect::PowerOn, &place),
             [
                 "power-on circuit c/7: 4 for 10 s",
                 "power-on rack r 1: 16 for 10 s",
@@ -303,12 +303,12 @@ mod tests {
             ]
         );
         assert_eq!(
-            told(Effect::PowerOn, &[("circuit", "")]),
+            permit_texts(Effect::PowerOn, &[("circuit", "")]),
             ["power-on site: 512 for 10 s"]
         );
         // 10,000 MB/s have room for 33 machines of 300 MB/s, which is less than 100.
-        assert_eq!(told(Effect::WriteImage, &place), ["image site: 33 for 0 s"]);
-        assert!(told(Effect::PowerOff, &place).is_empty());
+        assert_eq!(permit_texts(Effect::WriteImage, &place), ["image site: 33 for 0 s"]);
+        assert!(permit_texts(Effect::PowerOff, &place).is_empty());
         assert!(Limits::default().needs(Effect::PowerOn, &labels(&place)).is_empty());
         assert!(Limits::default().is_empty() && !limits().is_empty());
     }
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told_with_its_field() {
+    fn every_fault_is_reported_with_its_field() {
         let zero = Limits {
             power_on: PowerOnLimits {
                 per_circuit: Some(0),

@@ -81,7 +81,7 @@ mod tests {
     }
 
     impl Line {
-        fn asks(&mut self, head: QueueHead) {
+        fn join(&mut self, head: QueueHead) {
             self.waiting.entry(head.customer.clone()).or_default().push_back(head);
         }
 
@@ -115,24 +115,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_waits_for_ever_however_many_others_come(
+        fn no_node_starves_however_many_others_come(
             room in 1..5_usize,
             kept in 1..6_i64,
             customers in 1..5_usize,
             rush in 1..4_usize,
         ) {
-            const ASKS: i64 = 5;
+            const JOINS: i64 = 5;
             let mut line = Line { room, ..Line::default() };
             let (mut before, mut own) = (0, 0);
             for turn in 0..3000_i64 {
                 // Other nodes come faster than the line serves them, for ever.
                 for n in 0..rush * room {
-                    line.asks(head(&format!("{turn}-{n}"), &format!("c{}", n % customers), turn));
+                    line.join(head(&format!("{turn}-{n}"), &format!("c{}", n % customers), turn));
                 }
-                if turn == ASKS {
+                if turn == JOINS {
                     own = line.waiting["c0"].len();
-                    line.asks(head("one", "small", turn));
-                    line.asks(head("another", "c0", turn));
+                    line.join(head("one", "small", turn));
+                    line.join(head("another", "c0", turn));
                     before = line.order.len();
                 }
                 line.turn(turn, kept);
@@ -149,14 +149,14 @@ mod tests {
         }
 
         #[test]
-        fn a_customer_with_few_nodes_is_served_beside_one_with_many_who_came_first(
+        fn a_customer_with_few_nodes_is_served_despite_an_earlier_one_with_many(
             room in 1..9_usize,
             many in 10..60_usize,
             few in 1..9_usize,
         ) {
             let mut line = Line { room, ..Line::default() };
-            (0..many).for_each(|n| line.asks(head(&format!("m{n:03}"), "many", 0)));
-            (0..few).for_each(|n| line.asks(head(&format!("f{n:03}"), "few", 1)));
+            (0..many).for_each(|n| line.join(head(&format!("m{n:03}"), "many", 0)));
+            (0..few).for_each(|n| line.join(head(&format!("f{n:03}"), "few", 1)));
             for turn in 0..200 {
                 line.turn(turn, 1);
             }

@@ -101,12 +101,12 @@ pub struct Claim {
     pub customer: CustomerId,
     /// The node's place in its cluster; none: the node was deployed alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<Seat>,
+    pub cluster: Option<ClusterClaim>,
 }
 
 /// A node's place in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seat {
+pub struct ClusterClaim {
     /// The cluster.
     pub cluster: ClusterId,
     /// When the cluster let its nodes be handed over. Until then a node that has passed its own checks waits for the

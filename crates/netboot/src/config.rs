@@ -407,7 +407,7 @@ mod tests {
             first: Ipv4Addr::new(10, 77, 0, 200),
             last: Ipv4Addr::new(10, 77, 0, 1),
         };
-        let odd = Subnet {
+        let malformed = Subnet {
             pool: Some(pool),
             router: Some(Ipv4Addr::new(10, 78, 0, 1)),
             lease_s: 1,
@@ -417,7 +417,7 @@ mod tests {
             server_ip: Ipv4Addr::UNSPECIFIED,
             interface: None,
             dhcp: DhcpMode::Server {
-                subnets: vec![odd, subnet("10.0.0.0/8")],
+                subnets: vec![malformed, subnet("10.0.0.0/8")],
             },
             dhcp_port: 0,
             first_stages: BTreeMap::from([("../x".to_owned(), PathBuf::from("/nonexistent"))]),

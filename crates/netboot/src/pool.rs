@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn each_gets_one_until_none_is_left_and_expired_ones_return() {
+    fn each_client_gets_an_address_until_none_is_left_and_expired_ones_return() {
         let pool = Pool {
             first: Ipv4Addr::new(10, 0, 0, 1),
             last: Ipv4Addr::new(10, 0, 0, 3),

@@ -268,8 +268,8 @@ pub(crate) mod tests {
         let mut twice = plan("");
         twice.initrds[0].name = "vmlinuz".to_owned();
         assert_eq!(check(&twice), Err(PlanError::Name("vmlinuz".to_owned())));
-        let mut odd = plan("");
-        odd.kernel.name = "../vmlinuz".to_owned();
-        assert_eq!(check(&odd), Err(PlanError::Name("../vmlinuz".to_owned())));
+        let mut malformed = plan("");
+        malformed.kernel.name = "../vmlinuz".to_owned();
+        assert_eq!(check(&malformed), Err(PlanError::Name("../vmlinuz".to_owned())));
     }
 }

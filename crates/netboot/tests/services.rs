@@ -272,7 +272,7 @@ async fn first_stages_and_the_ca_certificate_are_there_for_all() {
 }
 
 #[tokio::test]
-async fn a_client_that_dawdles_over_its_header_is_cut_off() {
+async fn a_client_with_a_slow_header_is_cut_off() {
     let running = start(DhcpMode::Off, 67).await;
     let mut slow = TcpStream::connect(running.addresses.http).await.unwrap();
     slow.write_all(b"GET / HTTP/1.1\r\nHost: b").await.unwrap();
@@ -337,7 +337,7 @@ impl Tftp {
             [0, 3, high, low, data @ ..] => Data::Block(u16::from_be_bytes([*high, *low]), data.to_vec()),
             [0, 5, 0, code, text @ ..] => Data::Error(*code, String::from_utf8_lossy(text).into_owned()),
             [0, 6, ..] => Data::Options,
-            other => panic!("odd packet {other:?}"),
+            other => panic!("unexpected packet {other:?}"),
         }
     }
 
@@ -385,7 +385,7 @@ impl Tftp {
 }
 
 #[tokio::test]
-async fn tftp_delivers_whatever_the_options_and_losses() {
+async fn tftp_delivers_with_any_options_and_losses() {
     let running = start(DhcpMode::Off, 67).await;
     // Options, block size, window, and the lost data packets.
     let cases: [(&[&str], usize, u16, &[usize]); 4] = [
@@ -548,7 +548,7 @@ async fn dhcp_answers_between_malformed_packets_and_reports_other_servers() {
 }
 
 #[tokio::test]
-async fn a_taken_port_is_named_with_what_to_do() {
+async fn a_port_in_use_is_named_with_advice() {
     let taken = UdpSocket::bind((SERVER, 0)).await.unwrap();
     let port = taken.local_addr().unwrap().port();
     let directory = Arc::new(MemoryDirectory::new(HashMap::new(), PathBuf::new(), PathBuf::new(), ""));

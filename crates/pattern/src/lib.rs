@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_mark_stands_for_itself_beside_stars_alone() {
+    fn a_question_mark_is_literal_where_only_stars_are_special() {
         for (pattern, text, expected) in [
             ("Panel ?", "Panel ?", true),
             ("Panel ?", "Panel 1", false),

@@ -115,6 +115,17 @@ impl AmendRequest {
             let why = "no node in use would remain; release the whole cluster instead".to_owned();
             return Err(refuse::bare_refusal(Constraint::Empty, why));
         }
+        if before.request.size() == 1
+            && request.needs_all_rails()
+            && let Some(node) = kept.iter().find(|node| hall.spec.nodes[node.at()].impaired)
+        {
+            let why = format!(
+                "node {} lacks a rail or has exchanged rails, so its non-blocking cluster cannot have more nodes; \
+                 repair the cables of the node, or replace the node first",
+                hall.spec.nodes[node.at()].name
+            );
+            return Err(refuse::bare_refusal(Constraint::Rails, why));
+        }
         // Clusters that no longer exist have no racks to share or avoid.
         let affinity = &mut request.affinity;
         affinity.near.retain(|(other, _)| hall.clusters.contains_key(other));
@@ -298,8 +309,17 @@ impl Hall {
     /// # Errors
     /// The first breach.
     pub fn check_rule(&self, placement: &Placement) -> Result<(), rule::Breach> {
+        let fabric = |share: &UnitShare| self.pods.get(share.pod.at()).map(|pod| pod.fabric);
+        let first = placement.units.first();
+        if placement
+            .units
+            .iter()
+            .any(|share| Some(fabric(share)) != first.map(fabric))
+        {
+            return Err(rule::Breach::Fabrics);
+        }
         rule::check(
-            self.wirings,
+            self.wirings(first.map_or(PodId(0), |share| share.pod)),
             placement.request.bandwidth,
             &placement.units,
             &placement.cores,

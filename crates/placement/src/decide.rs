@@ -53,7 +53,7 @@ pub(super) fn attempt(hall: &Hall, request: &Request, effort: &mut Effort) -> Op
         return None;
     }
     let mut view = View::new(hall, request);
-    if view.cap() < view.size {
+    if view.cap_of_fabric() < view.size {
         return None;
     }
     // A limit on nodes under one label applies in every unit.

@@ -1,10 +1,9 @@
 //! Chooses the nodes of the chosen units, within the quota of each unit and every budget.
 
-use super::bound;
-use super::ledger::Trial;
+use super::ledger::Row;
 use super::links::{Mask, lowest};
+use super::pack::pack;
 use super::profile::Profile;
-use super::spec::DomainSpec;
 use super::view::{Effort, View};
 
 /// The minimum and maximum number of nodes from a unit.
@@ -23,9 +22,9 @@ struct Item<'a> {
     taken: u32,
 }
 
-/// Chooses the hosts of each unit, including kept ones, in the order of the quotas. Error: the number found in each
-/// unit.
-pub(super) fn fill(view: &View, effort: &mut Effort, quotas: &[Quota]) -> Result<Vec<(u32, Mask)>, Vec<u32>> {
+/// Chooses the hosts of each unit, including kept ones, in the order of the quotas. `None`: they are too few, or the
+/// effort ran out.
+pub(super) fn fill(view: &View, effort: &mut Effort, quotas: &[Quota]) -> Option<Vec<(u32, Mask)>> {
     let mut items = items(view, quotas);
     let kept: Vec<u32> = quotas.iter().map(|q| view.kept_in(q.unit).count_ones()).collect();
     let size = view.size - kept.iter().sum::<u32>();
@@ -44,23 +43,19 @@ pub(super) fn fill(view: &View, effort: &mut Effort, quotas: &[Quota]) -> Result
     }
     let enough = left == 0 && quotas.iter().zip(&found).all(|(q, &f)| f >= q.least);
     if enough {
-        return Ok(hosts(view, quotas, &items));
+        return Some(hosts(view, quotas, &items));
     }
     effort.reached = effort.reached.max(view.size - left);
-    let mut search = Search {
-        domains: &view.hall.spec.domains,
-        trial: view.trial(),
-        quotas,
-        open: quotas.iter().zip(&kept).map(|(q, kept)| q.most - kept).collect(),
-        effort,
-    };
-    items.iter_mut().for_each(|i| i.taken = 0);
-    let done = search.search_from(&mut items, 0, size);
-    if done == Some(true) {
-        Ok(hosts(view, quotas, &items))
-    } else {
-        Err(found)
-    }
+    spare_budgets(view, effort, &mut items, &ranges(quotas, &kept, size)?, size)?;
+    Some(hosts(view, quotas, &items))
+}
+
+/// The minimum and maximum number of nodes that each unit gives in addition to kept ones. `None`: the minimum of a unit
+/// exceeds the size.
+fn ranges(quotas: &[Quota], kept: &[u32], size: u32) -> Option<Vec<(u32, u32)>> {
+    let range = |(quota, kept): (&Quota, &u32)| (quota.least.saturating_sub(*kept), quota.most - kept);
+    let ranges: Vec<(u32, u32)> = quotas.iter().zip(kept).map(range).collect();
+    ranges.iter().all(|range| range.0 <= size).then_some(ranges)
 }
 
 /// Racks with the fewest free nodes come first, so that full racks stay whole.
@@ -88,60 +83,52 @@ fn hosts(view: &View, quotas: &[Quota], items: &[Item]) -> Vec<(u32, Mask)> {
     out
 }
 
-/// Tries all ways to fill, fullest first.
-struct Search<'a> {
-    domains: &'a [DomainSpec],
-    trial: Trial<'a>,
-    quotas: &'a [Quota],
-    /// The number of nodes that each unit may still give.
-    open: Vec<u32>,
-    effort: &'a mut Effort,
+/// Chooses nodes that cost little of the scarce budgets. `None`: too few nodes fit, or the effort ran out.
+fn spare_budgets(view: &View, effort: &mut Effort, items: &mut [Item], ranges: &[(u32, u32)], size: u32) -> Option<()> {
+    let most: Vec<u32> = items
+        .iter()
+        .map(|item| item.hosts.count_ones().min(ranges[item.quota].1))
+        .collect();
+    let profiles: Vec<(&Profile, u32)> = items
+        .iter()
+        .zip(&most)
+        .map(|(item, &nodes)| (item.profile, nodes))
+        .collect();
+    let mut rows = view.trial().rows(&profiles);
+    for (quota, &(least, most)) in ranges.iter().enumerate() {
+        rows.push(nodes_of(items, most, |item| item.quota == quota));
+        if least > 0 {
+            // A unit gives its minimum if the others give no more than the rest.
+            rows.push(nodes_of(items, size - least, |item| item.quota != quota));
+        }
+    }
+    let packed = pack(most, rows, size, effort);
+    if packed.found < size {
+        effort.reached = effort.reached.max(view.size - size + packed.found);
+        effort.cut |= packed.bound >= size;
+        return None;
+    }
+    let mut surplus = packed.found - size;
+    for (item, &taken) in items.iter_mut().zip(&packed.taken) {
+        item.taken = taken;
+    }
+    // Units with a minimum give back last.
+    for with_minimum in [false, true] {
+        let last_first = items.iter_mut().rev();
+        for item in last_first.filter(|item| (ranges[item.quota].0 > 0) == with_minimum) {
+            let back = surplus.min(item.taken);
+            item.taken -= back;
+            surplus -= back;
+        }
+    }
+    Some(())
 }
 
-impl Search<'_> {
-    /// `None`: the search was cut short.
-    fn search_from(&mut self, items: &mut [Item], at: usize, left: u32) -> Option<bool> {
-        self.effort.step(items.len() - at)?;
-        if !self.may_fit(&items[at..], left) {
-            return Some(false);
-        }
-        if at == items.len() {
-            return Some(left == 0);
-        }
-        let (quota, profile) = (items[at].quota, items[at].profile);
-        let most = items[at].hosts.count_ones().min(self.open[quota]).min(left);
-        let most = most.min(self.trial.room(profile).nodes);
-        for taken in (0..=most).rev() {
-            self.trial.add(profile, taken);
-            self.open[quota] -= taken;
-            items[at].taken = taken;
-            let done = self.search_from(items, at + 1, left - taken);
-            if done != Some(false) {
-                return done;
-            }
-            items[at].taken = 0;
-            self.open[quota] += taken;
-            self.trial.remove(profile, taken);
-        }
-        Some(false)
-    }
-
-    /// Whether `items` may give enough nodes, each bounded as if the others took nothing.
-    fn may_fit(&self, items: &[Item], left: u32) -> bool {
-        let mut more = vec![0; self.quotas.len()];
-        let mut each = Vec::with_capacity(items.len());
-        for item in items {
-            let nodes = item.hosts.count_ones().min(self.trial.room(item.profile).nodes);
-            more[item.quota] += nodes;
-            each.push((item.profile, nodes.min(self.open[item.quota])));
-        }
-        let mut sum = 0;
-        for ((quota, &open), more) in self.quotas.iter().zip(&self.open).zip(more) {
-            if quota.most - open + more < quota.least {
-                return false;
-            }
-            sum += more.min(open);
-        }
-        sum >= left && bound::most(&self.trial, self.domains, &each) >= left
+/// A limit on the number of nodes of some items.
+fn nodes_of(items: &[Item], left: u32, of: impl Fn(&Item) -> bool) -> Row {
+    let some = (0u32..).zip(items).filter(|(_, item)| of(item));
+    Row {
+        left: u64::from(left),
+        terms: some.map(|(at, _)| (at, 1)).collect(),
     }
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use super::ledger::Ledger;
-use super::links::{Mask, Wiring, low};
+use super::links::{Mask, low};
 use super::profile::{self, Profile};
 use super::request::{Placement, SpineShare};
 use super::rule::Wirings;
-use super::spec::{self, ClusterId, HallFault, HallSpec, NodeId, PodId, SkuId, UnitId};
+use super::spec::{self, ClusterId, HallFault, HallSpec, LabelKind, NodeId, PodId, SkuId, UnitId};
 
 /// The state of a node for placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,14 +27,18 @@ pub enum NodeStatus {
 #[derive(Debug, Clone)]
 pub struct Hall {
     pub(super) spec: HallSpec,
-    pub(super) wirings: Wirings,
+    pub(super) fabrics: Vec<Fabric>,
     pub(super) units: Vec<Unit>,
     pub(super) pods: Vec<Pod>,
     pub(super) profiles: Vec<Profile>,
     /// Some budget would be exceeded if every node were taken.
     pub(super) tight: bool,
-    /// Unit of each node, and its index in the unit.
-    places: Vec<(u32, u32)>,
+    /// Some node of a unit is impaired.
+    pub(super) has_impaired: bool,
+    /// The kind of each label.
+    pub(super) label_kinds: Vec<LabelKind>,
+    /// Unit of each node, and its index in the unit. `None`: the node is left out.
+    places: Vec<Option<(u32, u32)>>,
     pub(super) ledger: Ledger,
     pub(super) clusters: BTreeMap<ClusterId, Placement>,
     committed: BTreeSet<ClusterId>,
@@ -42,6 +46,14 @@ pub struct Hall {
     pub(super) free_in_unit: Vec<Vec<u32>>,
     /// Free nodes by SKU and pod.
     pub(super) free_in_pod: Vec<Vec<u32>>,
+}
+
+/// Pods without a link to other pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fabric {
+    pub wirings: Wirings,
+    pub pods: Range<u32>,
+    pub units: Range<u32>,
 }
 
 /// A scalable unit. Its leaves, one for each rail, are treated alike.
@@ -55,6 +67,8 @@ pub(super) struct Unit {
     pub free: Mask,
     pub taken: Mask,
     pub excluded: Mask,
+    /// Uplinks that the fabric has on every rail.
+    pub wired: Mask,
     /// Working uplinks that no cluster has.
     pub links: Mask,
     /// `links` in counted form.
@@ -73,11 +87,34 @@ pub(super) struct Group {
 /// A pod and the links above its spines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pod {
+    pub fabric: u32,
     pub units: Range<u32>,
+    /// Links above each spine that the fabric has on every rail.
+    pub wired: Vec<Mask>,
     /// Working links above each spine that no cluster has.
     pub up: Vec<Mask>,
     /// Broken links above each spine.
     pub broken: Vec<Mask>,
+}
+
+/// The fabrics of a hall, each with its pods and units.
+fn fabrics(spec: &HallSpec) -> Vec<Fabric> {
+    let empty = |tree| Fabric {
+        wirings: Wirings::of(tree),
+        pods: 0..0,
+        units: 0..0,
+    };
+    let mut fabrics: Vec<Fabric> = spec.trees().map(empty).collect();
+    let mut units = 0;
+    for (pod, given) in (0..).zip(&spec.pods) {
+        let fabric = &mut fabrics[spec.fabric_of(PodId(pod))];
+        if fabric.pods.is_empty() {
+            (fabric.pods.start, fabric.units.start) = (pod, units);
+        }
+        units += given.units.len() as u32;
+        (fabric.pods.end, fabric.units.end) = (pod + 1, units);
+    }
+    fabrics
 }
 
 impl Hall {
@@ -90,24 +127,15 @@ impl Hall {
         if !faults.is_empty() {
             return Err(faults);
         }
-        let tree = spec.tree;
-        let wirings = Wirings {
-            spines: Wiring {
-                peers: tree.spines,
-                parallel: tree.links_per_spine,
-            },
-            cores: Wiring {
-                peers: tree.cores_per_spine,
-                parallel: tree.links_per_core,
-            },
-        };
         let mut hall = Self {
-            wirings,
+            fabrics: fabrics(&spec),
             units: Vec::new(),
             pods: Vec::new(),
             profiles: Vec::new(),
             tight: false,
-            places: vec![(0, 0); spec.nodes.len()],
+            has_impaired: false,
+            places: vec![None; spec.nodes.len()],
+            label_kinds: spec.labels.iter().map(|label| label.kind).collect(),
             ledger: Ledger::new(&spec),
             clusters: BTreeMap::new(),
             committed: BTreeSet::new(),
@@ -123,24 +151,37 @@ impl Hall {
     }
 
     fn build_units(&mut self) {
-        let all = self.wirings.spines.all();
         for (pod, given) in self.spec.pods.iter().enumerate() {
+            let fabric = self.spec.fabric_of(PodId(pod as u32));
+            let Wirings { spines, cores } = self.fabrics[fabric].wirings;
             let first = self.units.len() as u32;
-            self.units.extend(given.units.iter().map(|_| Unit {
-                pod: pod as u32,
-                nodes: Vec::new(),
-                groups: Vec::new(),
-                free: 0,
-                taken: 0,
-                excluded: 0,
-                links: all,
-                counted: all,
-                broken: 0,
-            }));
+            for unit in first..first + given.units.len() as u32 {
+                let absent = self.spec.absent_uplinks.get(&UnitId(unit)).copied().unwrap_or(0);
+                let wired = spines.all() & !absent;
+                self.units.push(Unit {
+                    pod: pod as u32,
+                    nodes: Vec::new(),
+                    groups: Vec::new(),
+                    free: 0,
+                    taken: 0,
+                    excluded: 0,
+                    wired,
+                    links: wired,
+                    counted: spines.counted(wired),
+                    broken: 0,
+                });
+            }
+            let above = |spine: u32| {
+                let absent = self.spec.absent_cores.get(&(PodId(pod as u32), spine)).copied();
+                cores.all() & !absent.unwrap_or(0)
+            };
+            let wired: Vec<Mask> = (0..spines.peers).map(above).collect();
             self.pods.push(Pod {
+                fabric: fabric as u32,
                 units: first..self.units.len() as u32,
-                up: vec![self.wirings.cores.all(); self.spec.tree.spines as usize],
-                broken: vec![0; self.spec.tree.spines as usize],
+                up: wired.clone(),
+                wired,
+                broken: vec![0; spines.peers as usize],
             });
         }
     }
@@ -148,16 +189,18 @@ impl Hall {
     fn place_nodes(&mut self) {
         let mut known: HashMap<Profile, u32> = HashMap::new();
         for (i, node) in self.spec.nodes.iter().enumerate() {
+            let Some(at) = node.unit else { continue };
             let profile = profile::of(&self.spec, node);
+            self.has_impaired |= node.impaired;
             let next = known.len() as u32;
             let index = *known.entry(profile).or_insert_with_key(|profile| {
                 self.profiles.push(profile.clone());
                 next
             });
-            let unit = &mut self.units[node.unit.at()];
+            let unit = &mut self.units[at.at()];
             let place = unit.nodes.len() as u32;
             unit.nodes.push(i as u32);
-            self.places[i] = (node.unit.0, place);
+            self.places[i] = Some((at.0, place));
             let bit = 1 << place;
             match unit.groups.iter_mut().find(|g| g.profile == index) {
                 Some(group) => group.hosts |= bit,
@@ -236,10 +279,16 @@ impl Hall {
         &self.spec
     }
 
-    /// The wiring of the links.
+    /// The wiring of the links in the fabric of a pod. If there is no such pod, in the first fabric.
     #[must_use]
-    pub fn wirings(&self) -> Wirings {
-        self.wirings
+    pub fn wirings(&self, pod: PodId) -> Wirings {
+        let fabric = self.pods.get(pod.at()).map_or(0, |known| known.fabric);
+        self.fabrics[fabric as usize].wirings
+    }
+
+    /// The number of the fabric of a unit.
+    pub(super) fn fabric_of(&self, unit: u32) -> u32 {
+        self.pods[self.units[unit as usize].pod as usize].fabric
     }
 
     /// The clusters in the hall.
@@ -257,7 +306,9 @@ impl Hall {
     /// The state of a node. `None`: there is no such node.
     #[must_use]
     pub fn node_status(&self, node: NodeId) -> Option<NodeStatus> {
-        let &(unit, place) = self.places.get(node.at())?;
+        let Some((unit, place)) = *self.places.get(node.at())? else {
+            return Some(NodeStatus::Excluded);
+        };
         let unit = &self.units[unit as usize];
         let bit = 1 << place;
         if unit.taken & bit != 0 {
@@ -280,8 +331,8 @@ impl Hall {
     /// Whether the node is free for any cluster.
     #[must_use]
     pub fn is_free(&self, node: NodeId) -> bool {
-        let place = self.places.get(node.at());
-        place.is_some_and(|&(unit, place)| self.units[unit as usize].free & (1 << place) != 0)
+        let place = self.place_of(node);
+        place.is_some_and(|(unit, place)| self.units[unit as usize].free & (1 << place) != 0)
     }
 
     /// Free hosts of a unit, by their index in it.
@@ -303,9 +354,9 @@ impl Hall {
         unit.nodes.get(place as usize).copied().map(NodeId)
     }
 
-    /// The unit of a node, and its index in the unit.
+    /// The unit of a node, and its index in the unit. `None`: there is no such node, or the node is left out.
     pub(super) fn place_of(&self, node: NodeId) -> Option<(u32, u32)> {
-        self.places.get(node.at()).copied()
+        self.places.get(node.at()).copied().flatten()
     }
 
     /// Holds a node out: no cluster gets it, but a cluster that has it keeps it until it is freed. Returns false if
@@ -320,9 +371,11 @@ impl Hall {
     }
 
     fn set_excluded(&mut self, node: NodeId, out: bool) -> bool {
-        let Some(&(at, place)) = self.places.get(node.at()) else {
+        let Some(&place) = self.places.get(node.at()) else {
             return false;
         };
+        // A node that is left out stays so.
+        let Some((at, place)) = place else { return true };
         let unit = &mut self.units[at as usize];
         let bit: Mask = 1 << place;
         unit.excluded = if out { unit.excluded | bit } else { unit.excluded & !bit };
@@ -337,14 +390,13 @@ impl Hall {
         let Some(known) = self.units.get_mut(unit.at()) else {
             return false;
         };
-        known.broken = broken & self.wirings.spines.all();
+        known.broken = broken & known.wired;
         self.free_links_again(unit.0);
         true
     }
 
     /// The same for the links above a spine of a pod. Returns false if there is no such spine.
     pub fn set_broken_cores(&mut self, pod: PodId, spine: u32, broken: Mask) -> bool {
-        let all = self.wirings.cores.all();
         let shares = self.clusters.values().flat_map(|placement| &placement.cores);
         let shares = shares.filter(|share| share.pod == pod && share.spine == spine);
         let held = shares.fold(0, |mask, share| mask | share.links);
@@ -352,8 +404,9 @@ impl Hall {
         let Some(known) = self.pods.get_mut(at).filter(|known| spine < known.up.len()) else {
             return false;
         };
-        known.broken[spine] = broken & all;
-        known.up[spine] = all & !held & !known.broken[spine];
+        let wired = known.wired[spine];
+        known.broken[spine] = broken & wired;
+        known.up[spine] = wired & !held & !known.broken[spine];
         true
     }
 
@@ -368,10 +421,10 @@ impl Hall {
     pub(super) fn free_links_again(&mut self, at: u32) {
         let shares = self.clusters.values().flat_map(|p| &p.units);
         let held = shares.filter(|s| s.unit.0 == at).fold(0, |mask, s| mask | s.links);
-        let all = self.wirings.spines.all();
+        let wirings = self.wirings(PodId(self.units[at as usize].pod));
         let unit = &mut self.units[at as usize];
-        unit.links = all & !held & !unit.broken;
-        unit.counted = self.wirings.spines.counted(unit.links);
+        unit.links = unit.wired & !held & !unit.broken;
+        unit.counted = wirings.spines.counted(unit.links);
     }
 
     /// Turns the reservation of a cluster into ownership. Returns false if there is no such cluster.
@@ -393,7 +446,8 @@ impl Hall {
 
     /// Free links above a spine, in counted form.
     pub(super) fn free_cores(&self, pod: u32, spine: u32) -> Mask {
-        self.wirings.cores.counted(self.pods[pod as usize].up[spine as usize])
+        let cores = self.wirings(PodId(pod)).cores;
+        cores.counted(self.pods[pod as usize].up[spine as usize])
     }
 
     /// As many free links above a spine as `wanted` (counted) has.
@@ -402,7 +456,7 @@ impl Hall {
         SpineShare {
             pod: PodId(pod),
             spine,
-            links: self.wirings.cores.pick(free, wanted),
+            links: self.wirings(PodId(pod)).cores.pick(free, wanted),
         }
     }
 }

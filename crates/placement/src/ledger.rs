@@ -5,6 +5,11 @@ use std::collections::HashMap;
 use super::profile::{Profile, Rise, Tight};
 use super::request::{Constraint, Request};
 use super::spec::{CoolingId, CustomerId, DomainId, HallSpec};
+use super::view::Spread;
+
+mod rows;
+
+pub(super) use rows::Row;
 
 /// The use of all budgets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -234,8 +239,7 @@ pub(super) struct Trial<'a> {
     rises: Vec<ExtraRise>,
     pub heat: HashMap<u32, u64>,
     labels: HashMap<u32, u32>,
-    /// Maximum number of nodes for each label.
-    spread: &'a HashMap<u32, u32>,
+    spread: &'a Spread<'a>,
 }
 
 /// The number of nodes that fit, and the budget that excludes the next one.
@@ -268,7 +272,7 @@ impl Room {
 
 impl<'a> Trial<'a> {
     /// A trial that computes the room left. It ignores budgets that cannot run short.
-    pub fn new(ledger: &'a Ledger, promised: bool, spread: &'a HashMap<u32, u32>) -> Self {
+    pub fn new(ledger: &'a Ledger, promised: bool, spread: &'a Spread<'a>) -> Self {
         Self {
             ledger,
             promised,
@@ -283,7 +287,7 @@ impl<'a> Trial<'a> {
     }
 
     /// A trial that sums up the loads on all budgets.
-    pub fn sum(ledger: &'a Ledger, unbounded: &'a HashMap<u32, u32>) -> Self {
+    pub fn sum(ledger: &'a Ledger, unbounded: &'a Spread<'a>) -> Self {
         Self {
             parts: all_parts,
             ..Self::new(ledger, false, unbounded)
@@ -333,7 +337,7 @@ impl<'a> Trial<'a> {
         }
         if !self.spread.is_empty() {
             for label in &profile.labels {
-                if let Some(&most) = self.spread.get(label) {
+                if let Some(most) = self.spread.most(*label) {
                     let here = self.labels.get(label).copied().unwrap_or(0);
                     room.narrow(u64::from(most.saturating_sub(here)), 1, || Constraint::Spread);
                 }
@@ -372,7 +376,7 @@ impl<'a> Trial<'a> {
 
     /// The number of further nodes that may have a label. `None`: no limit.
     pub fn label_room(&self, label: u32) -> Option<u32> {
-        let most = self.spread.get(&label)?;
+        let most = self.spread.most(label)?;
         Some(most.saturating_sub(self.labels.get(&label).copied().unwrap_or(0)))
     }
 
@@ -395,16 +399,6 @@ impl<'a> Trial<'a> {
             let load = used + risen(rise.feed, more);
             room.narrow(domain.capacity.saturating_sub(load), watts + rise.watts, loss);
         }
-    }
-
-    /// Adds `nodes` nodes.
-    pub fn add(&mut self, profile: &Profile, nodes: u32) {
-        self.change(profile, |before, each| before + each * u64::from(nodes));
-    }
-
-    /// Removes `nodes` nodes that were added before.
-    pub fn remove(&mut self, profile: &Profile, nodes: u32) {
-        self.change(profile, |before, each| before - each * u64::from(nodes));
     }
 
     fn entry(&mut self, domain: u32) -> &mut Extra {
@@ -436,24 +430,22 @@ impl<'a> Trial<'a> {
         &mut self.rises[at as usize].watts
     }
 
-    fn change(&mut self, profile: &Profile, with: impl Fn(u64, u64) -> u64) {
+    /// Adds `nodes` nodes.
+    pub fn add(&mut self, profile: &Profile, nodes: u32) {
         let (loads, rises, heat) = (self.parts)(profile);
+        let count = u64::from(nodes);
         for &(at, watts) in loads {
-            let extra = self.entry(at);
-            extra.watts = with(extra.watts, watts);
+            self.entry(at).watts += watts * count;
         }
         for rise in rises {
-            let known = self.rise_entry(rise.domain, rise.feed);
-            *known = with(*known, rise.watts);
+            *self.rise_entry(rise.domain, rise.feed) += rise.watts * count;
         }
         for &(at, watts) in heat {
-            let used = self.heat.entry(at).or_insert(0);
-            *used = with(*used, watts);
+            *self.heat.entry(at).or_insert(0) += watts * count;
         }
         if !self.spread.is_empty() {
-            for &label in profile.labels.iter().filter(|l| self.spread.contains_key(l)) {
-                let nodes = self.labels.entry(label).or_default();
-                *nodes = u32::try_from(with(u64::from(*nodes), 1)).unwrap_or(u32::MAX);
+            for &label in profile.labels.iter().filter(|l| self.spread.most(**l).is_some()) {
+                *self.labels.entry(label).or_default() += nodes;
             }
         }
     }

@@ -12,6 +12,7 @@
 //! | `view` | the nodes that a request may have |
 //! | `propose`, `exact` | the choice of units: good guesses, and the complete search, fewest units first |
 //! | `fill`, `bound`, `shape` | from units to nodes and links, within every budget |
+//! | `pack`, `simplex` | the most nodes within budgets that racks share, and a proof that there are no more |
 //! | `decide`, `refuse` | the result |
 //! | `amend` | nodes that join or leave a cluster while the rest stays |
 //! | `ownership` | taking and freeing |
@@ -25,6 +26,7 @@ mod hall;
 mod ledger;
 mod links;
 mod ownership;
+mod pack;
 mod picture;
 mod profile;
 mod propose;
@@ -32,6 +34,7 @@ mod refuse;
 mod request;
 mod rule;
 mod shape;
+mod simplex;
 mod spec;
 mod view;
 
@@ -46,6 +49,6 @@ pub use request::{
 };
 pub use rule::{Breach, Wirings, check};
 pub use spec::{
-    ClusterId, CoolingId, CoolingSpec, CustomerId, DomainId, DomainSpec, HallFault, HallSpec, LabelId, LabelKind,
-    LabelSpec, MOST, NodeId, NodeSpec, PodId, PodSpec, SkuId, SkuSpec, Tree, UnitId,
+    ClusterId, CoolingId, CoolingSpec, CustomerId, DomainId, DomainSpec, FabricSpec, HallFault, HallSpec, LabelId,
+    LabelKind, LabelSpec, MOST, NodeId, NodeSpec, PodId, PodSpec, SkuId, SkuSpec, Tree, UnitId,
 };

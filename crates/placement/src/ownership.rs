@@ -7,9 +7,9 @@ use super::ledger::Trial;
 use super::links::{Mask, bits, low};
 use super::profile::Profile;
 use super::request::{Constraint, Placement, SpineShare, UnitShare};
-use super::rule::{self, Breach};
-use super::spec::{ClusterId, NodeId};
-use super::view::Filter;
+use super::rule::Breach;
+use super::spec::{ClusterId, NodeId, PodId};
+use super::view::{Filter, Spread};
 
 /// Why a placement cannot be taken. The hall is then unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +60,7 @@ impl Hall {
     /// # Errors
     /// The fault. Everything is checked again, because the plan may be based on an older state of the hall.
     pub fn take(&mut self, placement: &Placement) -> Result<(), TakeError> {
-        self.check(placement)?;
+        self.check(placement, &Filter::new(self, &placement.request))?;
         self.enter(placement);
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Hall {
     }
 
     /// Like [`Hall::take`], for an earlier placement that is entered again. Wishes about other clusters are not
-    /// checked, because those clusters may be gone or may follow later.
+    /// checked, because those clusters may be gone or may follow later. The cluster keeps nodes that lost a rail.
     ///
     /// # Errors
     /// Those of [`Hall::take`].
@@ -91,7 +91,7 @@ impl Hall {
         let mut alone = placement.clone();
         alone.request.affinity.near.clear();
         alone.request.affinity.apart.clear();
-        self.check(&alone)?;
+        self.check(&alone, &Filter::of_present(self, &alone.request))?;
         self.enter(placement);
         Ok(())
     }
@@ -165,17 +165,17 @@ impl Hall {
 
     /// Updates a unit's counts.
     fn settle(&mut self, at: usize) {
+        let wirings = self.wirings(PodId(self.units[at].pod));
         let unit = &mut self.units[at];
-        unit.counted = self.wirings.spines.counted(unit.links);
+        unit.counted = wirings.spines.counted(unit.links);
         self.recount(at);
     }
 
-    fn check(&self, placement: &Placement) -> Result<(), TakeError> {
+    fn check(&self, placement: &Placement, filter: &Filter) -> Result<(), TakeError> {
         let request = &placement.request;
         if self.clusters.contains_key(&request.cluster) {
             return Err(TakeError::Known(request.cluster));
         }
-        let filter = Filter::new(self, request);
         self.check_nodes(placement, |node, unit, bit, profile| {
             if unit.free & bit == 0 {
                 return Err(TakeError::Node(node));
@@ -204,20 +204,14 @@ impl Hall {
             self.units[share.unit.at()].links | own
         })?;
         self.check_cores_of(placement, &before.cores)?;
-        rule::check(
-            self.wirings,
-            placement.request.bandwidth,
-            &placement.units,
-            &placement.cores,
-        )?;
+        self.check_rule(placement)?;
         self.check_budgets(placement)
     }
 
     fn check_rest(&self, placement: &Placement) -> Result<(), TakeError> {
-        let request = &placement.request;
         self.check_links_of(placement, |share| self.units[share.unit.at()].links)?;
         self.check_cores_of(placement, &[])?;
-        rule::check(self.wirings, request.bandwidth, &placement.units, &placement.cores)?;
+        self.check_rule(placement)?;
         self.check_budgets(placement)
     }
 
@@ -293,7 +287,7 @@ impl Hall {
         if self.contract_left(request) < u64::from(request.size()) * self.spec.skus[request.sku.at()].watts {
             return Err(TakeError::Budget(Constraint::Contract));
         }
-        let spread = Filter::spread(self, request);
+        let spread = Spread::of(self, request);
         let mut trial = Trial::new(&self.ledger, request.survives_feed_loss, &spread);
         for share in &placement.units {
             for (profile, nodes) in self.groups_of(share) {

@@ -23,6 +23,8 @@ pub(super) struct Profile {
     pub heat: Vec<(u32, u64)>,
     /// The node's labels.
     pub labels: Vec<u32>,
+    /// Whether the node lacks a rail or has exchanged rails.
+    pub impaired: bool,
     /// The parts whose budgets can run short.
     pub tight: Tight,
 }
@@ -125,6 +127,7 @@ pub(super) fn of(spec: &HallSpec, node: &NodeSpec) -> Profile {
         survives,
         heat: heat.into_iter().collect(),
         labels,
+        impaired: node.impaired,
         tight: Tight::default(),
     }
 }

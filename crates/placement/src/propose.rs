@@ -2,7 +2,9 @@
 //!
 //! Guesses are not trusted: `shape` turns a guess into a placement and checks every budget and the rule.
 
+use super::hall::Fabric;
 use super::links::{Mask, bits};
+use super::spec::PodId;
 use super::view::View;
 
 /// Maximum number of guesses before the exact search.
@@ -31,10 +33,16 @@ pub(super) struct Cost {
     free: u32,
 }
 
-/// The minimum number of units for so many nodes. `None`: all units together do not suffice.
+/// The minimum number of units for so many nodes. `None`: no fabric has enough nodes.
 pub(super) fn fewest_units(view: &View) -> Option<usize> {
+    let fabrics = view.hall.fabrics.iter();
+    fabrics.filter_map(|fabric| fewest_of_fabric(view, fabric)).min()
+}
+
+fn fewest_of_fabric(view: &View, fabric: &Fabric) -> Option<usize> {
     let mut having = [0u32; 129];
-    for &cap in view.caps.iter().filter(|&&c| c > 0) {
+    let caps = &view.caps[fabric.units.start as usize..fabric.units.end as usize];
+    for &cap in caps.iter().filter(|&&c| c > 0) {
         having[cap.min(128) as usize] += 1;
     }
     let (mut left, mut units) = (view.size, 0);
@@ -60,8 +68,11 @@ pub(super) fn proposals(view: &View, reached: &mut u32) -> Vec<Proposal> {
             }
         }
         let fewest = fewest_units(view).unwrap_or(usize::MAX);
-        if best > fewest && view.hall.pods.len() > 1 && view.hall.spec.tree.cores_per_spine > 0 {
-            over_pods(view, best, &mut out, reached);
+        if best > fewest {
+            let fabrics = view.hall.fabrics.iter();
+            for fabric in fabrics.filter(|fabric| fabric.pods.len() > 1 && fabric.wirings.cores.peers > 0) {
+                over_pods(view, fabric, best, &mut out, reached);
+            }
         }
     }
     out.sort();
@@ -134,7 +145,8 @@ fn in_pod(view: &View, pod: u32, best: &mut usize, out: &mut Vec<Proposal>) {
     }
     let most = units.iter().map(|&u| cap(u)).max().unwrap_or(0);
     let bandwidth = view.request.bandwidth;
-    let links = view.hall.wirings.spines.all().count_ones().min(bandwidth.links(most));
+    let links = view.hall.wirings(PodId(pod)).spines.all().count_ones();
+    let links = links.min(bandwidth.links(most));
     for k in (1..=links).rev() {
         let each = bandwidth.nodes(k).min(most);
         if each == 0 || view.size.div_ceil(each) as usize > (*best).saturating_add(1) {
@@ -232,10 +244,11 @@ impl Offer {
     }
 }
 
-/// Proposals over several pods: pods with equal numbers of units, and an odd pod.
-fn over_pods(view: &View, best: usize, out: &mut Vec<Proposal>, reached: &mut u32) {
-    let all = view.hall.wirings.spines.all().count_ones();
-    let most = view.caps.iter().copied().max().unwrap_or(0);
+/// Proposals over several pods of a fabric: pods with equal numbers of units, and an odd pod.
+fn over_pods(view: &View, fabric: &Fabric, best: usize, out: &mut Vec<Proposal>, reached: &mut u32) {
+    let all = fabric.wirings.spines.all().count_ones();
+    let units = fabric.units.clone();
+    let most = units.map(|unit| view.caps[unit as usize]).max().unwrap_or(0);
     let links = all.min(view.request.bandwidth.links(most));
     let mut best = best;
     let mut tried = Vec::new();
@@ -246,13 +259,13 @@ fn over_pods(view: &View, best: usize, out: &mut Vec<Proposal>, reached: &mut u3
             continue;
         }
         tried.push(k);
-        let (common, offers) = offers(view, k);
+        let (common, offers) = offers(view, fabric, k);
         let first = view.size.div_ceil(each) as usize;
         let longest = offers.iter().map(|o| o.units.len()).max().unwrap_or(0);
         let mut sizes: Vec<_> = (1..=12).map(|pods| first.div_ceil(pods).min(longest)).collect();
         sizes.dedup();
         for size in sizes.into_iter().filter(|&s| s > 0) {
-            match even_pods(view, common, &offers, size) {
+            match even_pods(view, fabric, (common, &offers), size) {
                 Ok(proposal) => {
                     best = best.min(proposal.cost.units + 1);
                     out.push(proposal);
@@ -263,44 +276,44 @@ fn over_pods(view: &View, best: usize, out: &mut Vec<Proposal>, reached: &mut u3
     }
 }
 
-/// The `k` uplinks that are free on most candidates, and the offer of each pod on them.
-fn offers(view: &View, k: u32) -> (Mask, Vec<Offer>) {
+/// The `k` uplinks that are free on most candidates of a fabric, and the offer of each pod on them.
+fn offers(view: &View, fabric: &Fabric, k: u32) -> (Mask, Vec<Offer>) {
     let hall = view.hall;
     let can = |u: u32| view.caps[u as usize] > 0 && hall.units[u as usize].counted.count_ones() >= k;
     let mut loved = [0u32; 128];
-    for unit in (0..hall.units.len() as u32).filter(|&u| can(u)) {
+    for unit in fabric.units.clone().filter(|&u| can(u)) {
         for bit in bits(hall.units[unit as usize].counted) {
             loved[bit as usize] += view.caps[unit as usize];
         }
     }
-    let mut order: Vec<u32> = bits(hall.wirings.spines.all()).collect();
+    let mut order: Vec<u32> = bits(fabric.wirings.spines.all()).collect();
     order.sort_by_key(|&bit| std::cmp::Reverse(loved[bit as usize]));
     let common = order.iter().take(k as usize).fold(0, |mask: Mask, bit| mask | 1 << bit);
     let each = view.request.bandwidth.nodes(k);
     let gives = |u: u32| view.caps[u as usize].min(each);
-    let offer = |(pod, known): (usize, &super::hall::Pod)| {
+    let offer = |pod: u32| {
         let fits = |&u: &u32| can(u) && hall.units[u as usize].counted & common == common;
-        let mut units: Vec<u32> = known.units.clone().filter(fits).collect();
+        let mut units: Vec<u32> = hall.pods[pod as usize].units.clone().filter(fits).collect();
         units.sort_by_key(|&u| (std::cmp::Reverse(gives(u)), view.caps[u as usize]));
         let running = units.iter().scan(0, |sum, &u| {
             *sum += gives(u);
             Some(*sum)
         });
         Offer {
-            pod: pod as u32,
+            pod,
             sums: std::iter::once(0).chain(running).collect(),
             units,
         }
     };
-    let offers = hall.pods.iter().enumerate().map(offer);
+    let offers = fabric.pods.clone().map(offer);
     (common, offers.filter(|o| !o.units.is_empty()).collect())
 }
 
 /// Pods with up to `size` units each whose spines have enough cores in common. The last pod gives the rest. Error: the
 /// number of nodes found, if they do not suffice.
-fn even_pods(view: &View, common: Mask, offers: &[Offer], size: usize) -> Result<Proposal, u32> {
+fn even_pods(view: &View, fabric: &Fabric, (common, offers): (Mask, &[Offer]), size: usize) -> Result<Proposal, u32> {
     let hall = view.hall;
-    let spines = hall.wirings.spines;
+    let spines = fabric.wirings.spines;
     let of_spine: Vec<_> = (0..spines.peers)
         .map(|s| (s, spines.count(common, s)))
         .filter(|s| s.1 > 0)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::decide::{SMALL, attempt};
+use super::exact::at_best;
 use super::hall::Hall;
 use super::ledger::Limit;
 use super::request::{Bandwidth, Constraint, Nearest, Refusal, Request};
@@ -12,6 +13,8 @@ use super::view::{Effort, View};
 const TRIES: [u32; 2] = [7, 3];
 /// Maximum number of search steps for each attempt.
 const STEPS: u64 = 2_000;
+/// Maximum number of search steps for the number of nodes within the budgets.
+const BUDGET_STEPS: u64 = 20_000;
 
 /// A refusal without search.
 pub(super) fn bare_refusal(constraint: Constraint, why: String) -> Refusal {
@@ -56,13 +59,17 @@ struct Obstacle {
     constraint: Constraint,
     leaves: u32,
     short_w: u64,
+    /// Whether the constraint certainly leaves too few nodes.
+    proven: bool,
     why: String,
 }
 
 /// Explains why no placement was found.
 pub(super) fn explain(hall: &Hall, request: &Request, effort: Effort) -> Refusal {
-    let known = by_contract(hall, request).or_else(|| by_node(&View::new(hall, request)));
-    let counted = known.is_some();
+    let known = by_contract(hall, request).or_else(|| {
+        let view = View::new(hall, request);
+        by_node(&view).or_else(|| by_fabric(&view))
+    });
     let small = hall.spec.nodes.len() <= SMALL;
     let most = match &known {
         Some(obstacle) => obstacle.leaves,
@@ -81,7 +88,7 @@ pub(super) fn explain(hall: &Hall, request: &Request, effort: Effort) -> Refusal
         leaves: obstacle.leaves,
         asked: request.size(),
         short_w: obstacle.short_w,
-        proven: counted || !effort.cut,
+        proven: obstacle.proven || !effort.cut,
         why: obstacle.why,
     }
 }
@@ -89,11 +96,11 @@ pub(super) fn explain(hall: &Hall, request: &Request, effort: Effort) -> Refusal
 /// Explains why no placement was found for a change.
 pub(super) fn explain_change(view: &View, effort: Effort) -> Refusal {
     let known = by_contract(view.hall, view.request).or_else(|| by_node(view));
-    let counted = known.is_some();
     let obstacle = known.unwrap_or_else(|| Obstacle {
         constraint: Constraint::Links,
         leaves: effort.reached.clamp(view.kept_nodes(), view.size - 1),
         short_w: 0,
+        proven: false,
         why: "there are enough nodes, but not in units with links that match those of the remaining nodes".to_owned(),
     });
     Refusal {
@@ -101,7 +108,7 @@ pub(super) fn explain_change(view: &View, effort: Effort) -> Refusal {
         leaves: obstacle.leaves,
         asked: view.size,
         short_w: obstacle.short_w,
-        proven: counted || !effort.cut,
+        proven: obstacle.proven || !effort.cut,
         nearest: Vec::new(),
         why: obstacle.why,
     }
@@ -118,6 +125,7 @@ fn by_contract(hall: &Hall, request: &Request) -> Option<Obstacle> {
         constraint: Constraint::Contract,
         leaves,
         short_w,
+        proven: true,
         why: format!(
             "the customer's contract is short of {short_w} W: it leaves {left} W, enough for {leaves} nodes of {asked}"
         ),
@@ -132,6 +140,7 @@ fn by_links(request: &Request, effort: Effort, fewer: Option<&Nearest>) -> Obsta
         constraint: Constraint::Links,
         leaves,
         short_w: 0,
+        proven: false,
         why: format!(
             "there are enough nodes, but no units with enough free links for {asked} nodes; at most {leaves} were \
              found together"
@@ -168,11 +177,19 @@ fn by_node(view: &View) -> Option<Obstacle> {
     }
     if free < asked {
         let out: u32 = hall.units.iter().map(|u| (u.excluded & !u.taken).count_ones()).sum();
+        let placed: usize = hall.units.iter().map(|u| u.nodes.len()).sum();
+        let left_out = match hall.spec.nodes.len() - placed {
+            0 => String::new(),
+            nodes => format!("; {nodes} nodes of the hall are left out"),
+        };
         return Some(Obstacle {
             constraint: Constraint::Nodes,
             leaves: kept + free,
             short_w: 0,
-            why: format!("{free} nodes of {name} are free, {asked} are requested; {out} nodes are out of service"),
+            proven: true,
+            why: format!(
+                "{free} nodes of {name} are free, {asked} are requested; {out} nodes are out of service{left_out}"
+            ),
         });
     }
     let mut left = free;
@@ -185,11 +202,35 @@ fn by_node(view: &View) -> Option<Obstacle> {
                 constraint,
                 leaves: kept + left,
                 short_w: 0,
+                proven: true,
                 why,
             });
         }
     }
     by_budget(view)
+}
+
+/// All fabrics together have enough nodes, and none of them alone.
+fn by_fabric(view: &View) -> Option<Obstacle> {
+    let (most, asked) = (view.cap_of_fabric(), view.size);
+    if most >= asked {
+        return None;
+    }
+    let name = &view.hall.spec.skus[view.request.sku.at()].name;
+    let rails = match view.hall.has_impaired && view.request.needs_all_rails() {
+        true => " with all rails",
+        false => "",
+    };
+    Some(Obstacle {
+        constraint: Constraint::Links,
+        leaves: most,
+        short_w: 0,
+        proven: true,
+        why: format!(
+            "a cluster is in one fabric, and no fabric has more than {most} free nodes of {name}{rails}; {asked} are \
+             requested"
+        ),
+    })
 }
 
 fn words(constraint: &Constraint) -> (u32, &'static str) {
@@ -200,11 +241,16 @@ fn words(constraint: &Constraint) -> (u32, &'static str) {
             "circuits or cooling units are dedicated to other customers, or used by other customers",
         ),
         Constraint::Supplies => (3, "too few nodes have power supplies that survive the loss of a feed"),
-        _ => (4, "too few nodes"),
+        Constraint::Rails => (
+            4,
+            "nodes that lack a rail or have exchanged rails do not join a non-blocking cluster",
+        ),
+        _ => (5, "too few nodes"),
     }
 }
 
-/// Adds nodes while the budgets have room, regardless of links, and reports the budget that refused the most.
+/// Adds nodes while the budgets have room, regardless of links, and reports the budget that refused the most. Another
+/// choice of nodes may fit more, so the number comes from the best choice, and an upper bound proves it.
 fn by_budget(view: &View) -> Option<Obstacle> {
     if !view.is_tight() {
         return None;
@@ -228,6 +274,12 @@ fn by_budget(view: &View) -> Option<Obstacle> {
             return None;
         }
     }
+    let units: Vec<u32> = (0..hall.units.len() as u32).collect();
+    let packed = at_best(view, &units, &mut Effort::new(BUDGET_STEPS));
+    let found = found.max(packed.found);
+    if found >= view.size {
+        return None;
+    }
     let (name, (limit, nodes)) = turned.into_iter().max_by_key(|(_, (_, nodes))| *nodes)?;
     let missing = u64::from(nodes.min(view.size - found));
     let watts = !matches!(limit.what, Constraint::Spread);
@@ -249,6 +301,7 @@ fn by_budget(view: &View) -> Option<Obstacle> {
         constraint: limit.what,
         leaves: found,
         short_w,
+        proven: packed.bound < view.size,
     })
 }
 
@@ -319,7 +372,7 @@ fn relaxed(request: &Request, constraint: &Constraint) -> Vec<Nearest> {
         Bandwidth::BestEffort => false,
     };
     let list = match constraint {
-        Constraint::Links => vec![
+        Constraint::Links | Constraint::Rails => vec![
             slower(2)
                 .then(|| wider(2, 1, "all of them at 2:1 oversubscription"))
                 .flatten(),

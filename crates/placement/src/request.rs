@@ -41,6 +41,12 @@ impl Bandwidth {
         }
     }
 
+    /// Whether every node has an uplink of its own.
+    #[must_use]
+    pub fn is_non_blocking(self) -> bool {
+        matches!(self, Self::Ratio { down, up } if up >= down)
+    }
+
     /// Number of uplinks for `nodes` nodes that communicate with other units.
     #[must_use]
     pub fn links(self, nodes: u32) -> u32 {
@@ -114,6 +120,13 @@ impl Request {
     #[must_use]
     pub fn size(&self) -> u32 {
         self.nodes.saturating_add(self.spares)
+    }
+
+    /// Whether every node needs all its rails, each on the leaf of its number. A single node has no peer, so it needs no
+    /// rail.
+    #[must_use]
+    pub fn needs_all_rails(&self) -> bool {
+        self.bandwidth.is_non_blocking() && self.size() > 1
     }
 }
 
@@ -219,6 +232,8 @@ pub enum Constraint {
     FeedLoss(DomainId),
     /// The nodes' power supplies do not survive the loss of a feed.
     Supplies,
+    /// Nodes that lack a rail or have exchanged rails, for a non-blocking cluster.
+    Rails,
     /// The cooling unit that refuses the most nodes.
     Cooling(CoolingId),
     /// The maximum number of nodes under one label.

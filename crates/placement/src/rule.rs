@@ -22,10 +22,14 @@ use std::collections::BTreeMap;
 use super::hall::Hall;
 use super::links::{Mask, Wiring, lowest};
 use super::request::{Bandwidth, SpineShare, UnitShare};
+use super::spec::Tree;
 
 /// A breach of the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Breach {
+    /// Two units have no path to each other.
+    #[error("the units are in several fabrics")]
+    Fabrics,
     /// A unit has too few uplinks for its nodes.
     #[error("unit {0} has too few uplinks")]
     Unit(u32),
@@ -52,6 +56,23 @@ pub struct Wirings {
     pub spines: Wiring,
     /// From a spine to cores.
     pub cores: Wiring,
+}
+
+impl Wirings {
+    /// The wiring of a tree.
+    #[must_use]
+    pub fn of(tree: Tree) -> Self {
+        Self {
+            spines: Wiring {
+                peers: tree.spines,
+                parallel: tree.links_per_spine,
+            },
+            cores: Wiring {
+                peers: tree.cores_per_spine,
+                parallel: tree.links_per_core,
+            },
+        }
+    }
 }
 
 /// Whether all `masks` are equal except at most one, which is a subset of the others.

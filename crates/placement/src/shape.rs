@@ -1,7 +1,5 @@
 //! Turns chosen units into a placement: the number of nodes in each, the nodes, and the links.
 
-use std::collections::HashMap;
-
 use super::fill::{Quota, fill};
 use super::hall::Hall;
 use super::ledger::Trial;
@@ -9,7 +7,7 @@ use super::links::{Mask, bits};
 use super::request::{Placement, PowerShare, Request, SpineShare, UnitShare};
 use super::rule::{Demand, choose_plane, fits_plane};
 use super::spec::{CoolingId, DomainId, NodeId, PodId, UnitId};
-use super::view::{Effort, View};
+use super::view::{Effort, Spread, View};
 
 /// Units with the same links, and the links that they have in common.
 #[derive(Debug, Clone)]
@@ -23,22 +21,22 @@ pub(super) struct Even {
 
 impl Even {
     /// No unit.
-    pub fn new(hall: &Hall) -> Self {
+    pub fn none() -> Self {
         Self {
             units: Vec::new(),
             pods: Vec::new(),
-            common: hall.wirings.spines.all(),
+            common: Mask::MAX,
         }
     }
 
     /// The even units of this list.
     pub fn of(hall: &Hall, units: &[u32]) -> Self {
-        let mut all = Self::new(hall);
+        let mut all = Self::none();
+        all.units.extend_from_slice(units);
         for &unit in units {
-            all.common &= hall.units[unit as usize].counted;
+            all.common &= all.links_with(hall, unit);
             count_in(&mut all.pods, hall.units[unit as usize].pod, 1);
         }
-        all.units.extend_from_slice(units);
         all.common = planes(hall, &all.pods, all.common);
         all
     }
@@ -46,21 +44,30 @@ impl Even {
     /// The same with one more unit.
     pub fn with(&self, hall: &Hall, unit: u32) -> Self {
         let mut more = self.clone();
+        more.common = self.links_with(hall, unit);
         more.units.push(unit);
         count_in(&mut more.pods, hall.units[unit as usize].pod, 1);
-        more.common &= hall.units[unit as usize].counted;
         more.common = planes(hall, &more.pods, more.common);
         more
+    }
+
+    /// The common uplinks that are free on another unit, too, in counted form. None if the unit is in another fabric.
+    pub fn links_with(&self, hall: &Hall, unit: u32) -> Mask {
+        let first = self.units.first();
+        match first.is_none_or(|&first| hall.fabric_of(first) == hall.fabric_of(unit)) {
+            true => self.common & hall.units[unit as usize].counted,
+            false => 0,
+        }
     }
 
     /// The common uplinks that `odd` can have as well.
     pub fn shared_with(&self, hall: &Hall, odd: u32) -> Mask {
         let unit = &hall.units[odd as usize];
-        let wanted = self.common & unit.counted;
-        if self.pods.iter().all(|p| p.0 == unit.pod) {
+        let wanted = self.links_with(hall, odd);
+        if wanted == 0 || self.pods.iter().all(|p| p.0 == unit.pod) {
             return wanted;
         }
-        let spines = hall.wirings.spines;
+        let spines = hall.wirings(PodId(unit.pod)).spines;
         (0..spines.peers).fold(0, |out, spine| {
             let even = spines.count(self.common, spine);
             let fits = |&n: &u32| {
@@ -84,10 +91,10 @@ fn count_in(demands: &mut Vec<Demand>, pod: u32, more: u32) {
 
 /// The uplinks of `common` for which the spines' planes have enough links for these units of each pod.
 fn planes(hall: &Hall, pods: &[Demand], common: Mask) -> Mask {
-    if pods.len() < 2 {
+    if pods.len() < 2 || common == 0 {
         return common;
     }
-    let spines = hall.wirings.spines;
+    let spines = hall.wirings(PodId(pods[0].0)).spines;
     (0..spines.peers).fold(0, |out, spine| {
         let fits = |&n: &u32| {
             let demands: Vec<_> = pods.iter().map(|&(p, c)| (p, c * n)).collect();
@@ -149,7 +156,7 @@ pub(super) fn on_units(view: &View, effort: &mut Effort, even: &Even, odd: u32) 
             least: view.kept_in(odd).count_ones(),
             most: view.caps[odd as usize],
         };
-        let hosts = fill(view, effort, &[quota]).ok()?;
+        let hosts = fill(view, effort, &[quota])?;
         return assign(view, even, odd, 0, &hosts);
     }
     let shared = even.shared_with(view.hall, odd);
@@ -157,7 +164,7 @@ pub(super) fn on_units(view: &View, effort: &mut Effort, even: &Even, odd: u32) 
         return None;
     }
     for quotas in quotas(view, even, odd, shared) {
-        if let Ok(hosts) = fill(view, effort, &quotas) {
+        if let Some(hosts) = fill(view, effort, &quotas) {
             let placement = assign(view, even, odd, shared, &hosts);
             if placement.is_some() {
                 return placement;
@@ -193,7 +200,7 @@ pub(super) fn assign(view: &View, even: &Even, odd: u32, shared: Mask, hosts: &[
             unit: UnitId(unit),
             pod: PodId(known.pod),
             hosts,
-            links: hall.wirings.spines.pick(known.links, wanted),
+            links: hall.wirings(PodId(known.pod)).spines.pick(known.links, wanted),
         }
     };
     let mut units: Vec<_> = hosts.iter().map(share).collect();
@@ -220,6 +227,9 @@ fn popularity(hall: &Hall, hosts: &[(u32, Mask)]) -> [u32; 128] {
 
 /// The `n` links of `from` that the fewest units could use.
 fn least_loved(from: Mask, n: u32, loved: &[u32; 128]) -> Mask {
+    if n == 0 {
+        return 0;
+    }
     if from.count_ones() <= n {
         return from;
     }
@@ -234,10 +244,11 @@ fn cores(hall: &Hall, units: &[UnitShare]) -> Option<Vec<SpineShare>> {
     if units.iter().all(|u| u.pod == units[0].pod) {
         return Some(out);
     }
-    for spine in 0..hall.wirings.spines.peers {
+    let spines = hall.wirings(units[0].pod).spines;
+    for spine in 0..spines.peers {
         let mut demands = Vec::new();
         for unit in units {
-            count_in(&mut demands, unit.pod.0, hall.wirings.spines.count(unit.links, spine));
+            count_in(&mut demands, unit.pod.0, spines.count(unit.links, spine));
         }
         out.extend(choose_plane(hall, spine, &demands)?);
     }
@@ -247,7 +258,7 @@ fn cores(hall: &Hall, units: &[UnitShare]) -> Option<Vec<SpineShare>> {
 
 /// Builds the placement with its nodes and loads. Units and cores must be in order.
 pub(super) fn assemble(hall: &Hall, request: Request, units: Vec<UnitShare>, cores: Vec<SpineShare>) -> Placement {
-    let unbounded = HashMap::new();
+    let unbounded = Spread::default();
     let mut trial = Trial::sum(&hall.ledger, &unbounded);
     let mut nodes = Vec::with_capacity(request.size() as usize);
     for share in &units {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::links::Mask;
+
 /// Maximum number of hosts and of uplinks of a unit: one bit each.
 pub const MOST: usize = 128;
 
@@ -50,8 +52,10 @@ ids! {
 /// A hall: its nodes, power, cooling and fat-tree.
 #[derive(Debug, Clone, Default)]
 pub struct HallSpec {
-    /// The fat-tree of one rail. All rails are wired and allocated alike.
+    /// The fat-tree of one rail, in the fabric of the first pods. All rails are wired and allocated alike.
     pub tree: Tree,
+    /// Further fabrics, in the order of their pods. A cluster is in one fabric.
+    pub more_fabrics: Vec<FabricSpec>,
     /// The pods in order.
     pub pods: Vec<PodSpec>,
     /// The SKUs.
@@ -66,6 +70,10 @@ pub struct HallSpec {
     pub nodes: Vec<NodeSpec>,
     /// The contracted load of customers, in watts. Customers without an entry have no limit.
     pub contracts: BTreeMap<CustomerId, u64>,
+    /// Uplinks of units that the fabric's [`Tree`] has and the fabric lacks, on at least one rail. No cluster gets them.
+    pub absent_uplinks: BTreeMap<UnitId, Mask>,
+    /// The same for the links above a spine of a pod.
+    pub absent_cores: BTreeMap<(PodId, u32), Mask>,
 }
 
 /// The fat-tree of one rail. Spine `s` of every pod connects to the same `cores_per_spine` cores: its plane.
@@ -79,6 +87,28 @@ pub struct Tree {
     pub cores_per_spine: u32,
     /// Number of parallel cables between a spine and a core.
     pub links_per_core: u32,
+}
+
+/// A fabric beside the first one: no link connects the pods of two fabrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FabricSpec {
+    /// The first pod of the fabric. The next fabric begins after its last pod.
+    pub first_pod: PodId,
+    /// The fat-tree of one rail.
+    pub tree: Tree,
+}
+
+impl HallSpec {
+    /// The number of the fabric of a pod. 0: the fabric of [`HallSpec::tree`].
+    #[must_use]
+    pub fn fabric_of(&self, pod: PodId) -> usize {
+        self.more_fabrics.partition_point(|fabric| fabric.first_pod <= pod)
+    }
+
+    /// The trees of all fabrics, in order.
+    pub fn trees(&self) -> impl Iterator<Item = Tree> {
+        std::iter::once(self.tree).chain(self.more_fabrics.iter().map(|fabric| fabric.tree))
+    }
 }
 
 /// A pod of the hall.
@@ -143,8 +173,8 @@ pub struct LabelSpec {
 pub struct NodeSpec {
     /// The node's name.
     pub name: String,
-    /// The node's scalable unit.
-    pub unit: UnitId,
+    /// The node's scalable unit. `None`: the node is left out, and no cluster gets it.
+    pub unit: Option<UnitId>,
     /// The node's SKU.
     pub sku: SkuId,
     /// The domain of each power supply. The supplies share the load evenly.
@@ -155,6 +185,8 @@ pub struct NodeSpec {
     pub labels: Vec<LabelId>,
     /// Whether the node is held out: no cluster gets it.
     pub excluded: bool,
+    /// Whether the node lacks a rail or has exchanged rails: no non-blocking cluster of several nodes gets it.
+    pub impaired: bool,
 }
 
 /// A fault in a hall's description.
@@ -182,6 +214,9 @@ pub enum HallFault {
         /// Their number.
         count: usize,
     },
+    /// A fabric begins before the one that is listed before it.
+    #[error("the fabrics are not in the order of their pods")]
+    FabricOrder,
     /// The power tree has a cycle.
     #[error("power domain {0} feeds itself")]
     Cycle(String),
@@ -210,7 +245,9 @@ pub(super) fn faults(spec: &HallSpec) -> Vec<HallFault> {
     }
     let units: usize = spec.pods.iter().map(|p| p.units.len()).sum();
     for node in &spec.nodes {
-        names(&node.name, "unit", node.unit.at(), units);
+        if let Some(unit) = node.unit {
+            names(&node.name, "unit", unit.at(), units);
+        }
         names(&node.name, "SKU", node.sku.at(), spec.skus.len());
         for psu in &node.psus {
             names(&node.name, "power domain", psu.at(), spec.domains.len());
@@ -222,6 +259,18 @@ pub(super) fn faults(spec: &HallSpec) -> Vec<HallFault> {
             names(&node.name, "label", label.at(), spec.labels.len());
         }
     }
+    for fabric in &spec.more_fabrics {
+        names("a fabric", "pod", fabric.first_pod.at(), spec.pods.len());
+    }
+    for unit in spec.absent_uplinks.keys() {
+        names("an absent uplink", "unit", unit.at(), units);
+    }
+    for (pod, spine) in spec.absent_cores.keys() {
+        names("an absent link above a spine", "pod", pod.at(), spec.pods.len());
+        let tree = spec.trees().nth(spec.fabric_of(*pod));
+        let spines = tree.map_or(0, |tree| tree.spines as usize);
+        names("an absent link above a spine", "spine", *spine as usize, spines);
+    }
     if faults.is_empty() {
         faults.extend(shape_faults(spec));
     }
@@ -231,24 +280,29 @@ pub(super) fn faults(spec: &HallSpec) -> Vec<HallFault> {
 /// Faults of sizes and cycles. Requires valid references.
 fn shape_faults(spec: &HallSpec) -> Vec<HallFault> {
     let mut faults = Vec::new();
-    let tree = &spec.tree;
-    let counts = [
-        ("uplinks", tree.spines as usize * tree.links_per_spine as usize),
-        (
-            "uplinks of a spine",
-            tree.cores_per_spine as usize * tree.links_per_core as usize,
-        ),
-    ];
-    for (kind, count) in counts {
-        if count > MOST {
-            let what = "the tree".to_owned();
-            faults.push(HallFault::TooMany { what, kind, count });
+    if !spec.more_fabrics.is_sorted_by_key(|fabric| fabric.first_pod) {
+        faults.push(HallFault::FabricOrder);
+    }
+    for tree in spec.trees() {
+        let counts = [
+            ("uplinks", tree.spines as usize * tree.links_per_spine as usize),
+            (
+                "uplinks of a spine",
+                tree.cores_per_spine as usize * tree.links_per_core as usize,
+            ),
+        ];
+        for (kind, count) in counts {
+            if count > MOST {
+                let what = "the tree".to_owned();
+                faults.push(HallFault::TooMany { what, kind, count });
+            }
         }
     }
     let names: Vec<_> = spec.pods.iter().flat_map(|p| &p.units).collect();
     let mut hosts = vec![0; names.len()];
     for node in &spec.nodes {
-        hosts[node.unit.at()] += 1;
+        let Some(unit) = node.unit else { continue };
+        hosts[unit.at()] += 1;
         if node.psus.is_empty() || node.psus.len() < spec.skus[node.sku.at()].psus_needed as usize {
             faults.push(HallFault::Unpowered(node.name.clone()));
         }

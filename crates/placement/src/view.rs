@@ -1,6 +1,6 @@
 //! A hall from the view of one request: the admitted nodes, and the maximum number from each unit.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::hall::{Group, Hall};
 use super::ledger::Trial;
@@ -17,6 +17,7 @@ pub(super) struct Filter {
     own_circuits: bool,
     own_cooling: bool,
     survives: bool,
+    all_rails: bool,
     within: Vec<u32>,
     avoid: BTreeSet<u32>,
     /// A node must have a label of each of these sets.
@@ -38,24 +39,19 @@ impl Filter {
             own_circuits: request.own_circuits,
             own_cooling: request.own_cooling,
             survives: request.survives_feed_loss,
+            all_rails: request.needs_all_rails(),
             within: affinity.within.iter().map(|l| l.0).collect(),
             avoid,
             near: affinity.near.iter().map(of).collect(),
         }
     }
 
-    /// The maximum number of nodes for each limited label.
-    pub fn spread(hall: &Hall, request: &Request) -> HashMap<u32, u32> {
-        let mut spread = HashMap::new();
-        for &(kind, most) in &request.affinity.spread {
-            for (label, given) in hall.spec.labels.iter().enumerate() {
-                if given.kind == kind {
-                    let bound = spread.entry(label as u32).or_insert(most);
-                    *bound = most.min(*bound);
-                }
-            }
+    /// The same for a cluster that has its nodes already: a node that lost a rail since then stays.
+    pub fn of_present(hall: &Hall, request: &Request) -> Self {
+        Self {
+            all_rails: false,
+            ..Self::new(hall, request)
         }
-        spread
     }
 
     /// Whether a node with this profile is admitted.
@@ -80,7 +76,38 @@ impl Filter {
         if self.survives && !profile.survives {
             return Err(Constraint::Supplies);
         }
+        if self.all_rails && profile.impaired {
+            return Err(Constraint::Rails);
+        }
         Ok(())
+    }
+}
+
+/// The maximum number of nodes under each label of some kinds.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Spread<'a> {
+    /// The kind of each label of the hall.
+    kinds: &'a [LabelKind],
+    limits: Vec<(LabelKind, u32)>,
+}
+
+impl<'a> Spread<'a> {
+    pub fn of(hall: &'a Hall, request: &Request) -> Self {
+        Self {
+            kinds: &hall.label_kinds,
+            limits: request.affinity.spread.clone(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty()
+    }
+
+    /// The maximum number of nodes under a label. `None`: no limit.
+    pub fn most(&self, label: u32) -> Option<u32> {
+        let kind = self.kinds.get(label as usize)?;
+        let limits = self.limits.iter().filter(|limit| limit.0 == *kind);
+        limits.map(|limit| limit.1).min()
     }
 }
 
@@ -91,7 +118,7 @@ pub(super) fn labels_of(hall: &Hall, placement: &Placement, kind: LabelKind) -> 
         for group in &hall.units[share.unit.at()].groups {
             if group.hosts & share.hosts != 0 {
                 let carried = &hall.profiles[group.profile as usize].labels;
-                labels.extend(carried.iter().filter(|&&l| hall.spec.labels[l as usize].kind == kind));
+                labels.extend(carried.iter().filter(|&&l| hall.label_kinds[l as usize] == kind));
             }
         }
     }
@@ -117,7 +144,7 @@ pub(super) struct View<'a> {
     filter: Filter,
     /// For each unit, the free hosts that the request may have. `None`: all free hosts of the SKU.
     admitted: Option<Vec<Mask>>,
-    pub spread: HashMap<u32, u32>,
+    pub spread: Spread<'a>,
     /// Hosts that the cluster keeps, by unit. Empty for a new cluster.
     kept: BTreeMap<u32, Mask>,
     /// Free hosts that the cluster must not get, by unit.
@@ -149,6 +176,11 @@ impl Effort {
         }
     }
 
+    /// Uses up the steps of work that is done in any case.
+    pub fn spend(&mut self, things: usize) {
+        self.steps = self.steps.saturating_sub(1 + things as u64 / 8);
+    }
+
     /// Uses up a step that examines this many objects. `None`: no steps are left.
     pub fn step(&mut self, things: usize) -> Option<()> {
         match self.steps.checked_sub(1 + things as u64 / 8) {
@@ -172,13 +204,14 @@ impl<'a> View<'a> {
             size: request.size(),
             filter: Filter::new(hall, request),
             admitted: None,
-            spread: Filter::spread(hall, request),
+            spread: Spread::of(hall, request),
             kept: BTreeMap::new(),
             excluded_hosts: BTreeMap::new(),
             caps: Vec::new(),
             pod_caps: Vec::new(),
         };
-        let any = request.affinity.takes_any_node() && hall.ledger.dedicated == 0;
+        let all_whole = !hall.has_impaired || !request.needs_all_rails();
+        let any = request.affinity.takes_any_node() && hall.ledger.dedicated == 0 && all_whole;
         if any && !request.own_circuits && !request.own_cooling && !request.survives_feed_loss {
             view.caps.clone_from(&hall.free_in_unit[request.sku.at()]);
             view.pod_caps.clone_from(&hall.free_in_pod[request.sku.at()]);
@@ -208,7 +241,7 @@ impl<'a> View<'a> {
             size: request.size(),
             filter,
             admitted: None,
-            spread: Filter::spread(hall, request),
+            spread: Spread::of(hall, request),
             kept,
             excluded_hosts,
             caps: Vec::new(),
@@ -251,6 +284,13 @@ impl<'a> View<'a> {
     /// Upper bound on the number of nodes for the request, regardless of links.
     pub fn cap(&self) -> u32 {
         self.pod_caps.iter().sum()
+    }
+
+    /// The same for nodes of one fabric.
+    pub fn cap_of_fabric(&self) -> u32 {
+        let of = |pods: &std::ops::Range<u32>| -> u32 { pods.clone().map(|pod| self.pod_caps[pod as usize]).sum() };
+        let fabrics = self.hall.fabrics.iter();
+        fabrics.map(|fabric| of(&fabric.pods)).max().unwrap_or(0)
     }
 
     /// Number of kept hosts.

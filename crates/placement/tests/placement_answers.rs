@@ -60,12 +60,13 @@ fn spec() -> HallSpec {
         let strip = spec.domains.len() as u32 - 2;
         spec.nodes.push(NodeSpec {
             name: format!("n{node}"),
-            unit: UnitId(node / 4),
+            unit: Some(UnitId(node / 4)),
             sku: SkuId(0),
             psus: [strip, strip, strip + 1, strip + 1].map(DomainId).to_vec(),
             cooling: vec![(CoolingId(node / 4), 10_000)],
             labels: vec![LabelId(node / 2)],
             excluded: false,
+            impaired: false,
         });
     }
     spec
@@ -299,7 +300,7 @@ fn what_makes_no_sense_is_refused_at_once() {
 #[test]
 fn every_fault_of_a_description_is_told() {
     let mut given = spec();
-    given.nodes[3].unit = UnitId(9);
+    given.nodes[3].unit = Some(UnitId(9));
     given.nodes[4].psus = vec![DomainId(500)];
     given.domains[5].parent = Some(DomainId(400));
     let faults = Hall::new(given).unwrap_err();

@@ -191,7 +191,7 @@ fn growth_within_one_unit_is_found_whenever_there_is_room() {
             .for_each(|n| (n.sku, n.excluded) = (SkuId(0), false));
         spec.domains.iter_mut().for_each(|d| d.capacity_w = u64::MAX / 4);
         spec.cooling.iter_mut().for_each(|c| c.capacity_w = u64::MAX / 4);
-        let in_unit = spec.nodes.iter().filter(|n| n.unit == UnitId(0)).count() as u32;
+        let in_unit = spec.nodes.iter().filter(|n| n.unit == Some(UnitId(0))).count() as u32;
         let mut hall = Hall::new(spec).unwrap();
         let placement = plan(&hall, &Request::plain(ClusterId(1), CustomerId(0), SkuId(0), 1)).unwrap();
         hall.take(&placement).unwrap();
@@ -208,7 +208,7 @@ fn growth_within_one_unit_is_found_whenever_there_is_room() {
         hall.exchange(&placement).unwrap();
         assert_eq!((placement.units.len(), placement.units[0].links), (1, 0));
         // Growth into another unit: the first unit gets links, too.
-        let wide = hall.wirings().spines.all() != 0;
+        let wide = hall.wirings(PodId(0)).spines.all() != 0;
         let beyond = amend(
             &mut hall,
             ClusterId(1),
@@ -224,7 +224,7 @@ fn growth_within_one_unit_is_found_whenever_there_is_room() {
         // Back to one unit, which needs no links.
         let last: Vec<NodeId> = nodes_of(&placement)
             .into_iter()
-            .filter(|n| hall.spec().nodes[n.at()].unit == UnitId(0))
+            .filter(|n| hall.spec().nodes[n.at()].unit == Some(UnitId(0)))
             .collect();
         let leaving: Vec<NodeId> = nodes_of(&placement).into_iter().filter(|n| !last.contains(n)).collect();
         let placement = amend(

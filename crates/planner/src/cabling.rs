@@ -1,6 +1,6 @@
 //! The cabling of a site as a plan, for comparison with a discovered fabric.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_infiniband::{Guid, Plan, PlanFault, PlannedCable, PlannedDevice, Role, Width};
 use rackwright_site::model::{NodeId, Port, Site, Speed, SwitchId, SwitchRole};
@@ -12,15 +12,32 @@ use rackwright_site::model::{NodeId, Port, Site, Speed, SwitchId, SwitchRole};
 /// # Errors
 /// A switch has more ports than InfiniBand can number, or cables contradict each other.
 pub fn plan(site: &Site) -> Result<Plan, Vec<PlanFault>> {
+    plan_of(site, |_| true)
+}
+
+/// The same for some of the switches, such as those of one fabric: with their cables, and without HCAs that are cabled to
+/// other switches.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_of(site: &Site, is_part: impl Fn(SwitchId) -> bool) -> Result<Plan, Vec<PlanFault>> {
+    let is_out = |port: Port| matches!(port, Port::Switch { switch, .. } if !is_part(switch));
     let mut list = List::default();
-    for id in site.switch_ids() {
+    for cable in &site.cables {
+        if let (Port::Hca { node, hca }, other) | (other, Port::Hca { node, hca }) = (cable.a, cable.b)
+            && is_out(other)
+        {
+            list.out.insert((node, hca));
+        }
+    }
+    for id in site.switch_ids().filter(|id| is_part(*id)) {
         list.switch(site, id);
     }
     for id in site.node_ids() {
         list.node(site, id);
     }
     let mut cables = Vec::with_capacity(site.cables.len());
-    for cable in &site.cables {
+    for cable in site.cables.iter().filter(|cable| !is_out(cable.a) && !is_out(cable.b)) {
         let (Some(a), Some(b)) = (list.place(cable.a), list.place(cable.b)) else {
             let text = format!("cable {}: an end has a port number above 254", cable.label);
             list.faults.push(PlanFault { line: 0, text });
@@ -47,6 +64,8 @@ struct List {
     switches: BTreeMap<SwitchId, usize>,
     /// Device and port of each HCA.
     hcas: BTreeMap<(NodeId, u8), (usize, u8)>,
+    /// HCAs that are cabled to switches outside the plan.
+    out: BTreeSet<(NodeId, u8)>,
     faults: Vec<PlanFault>,
 }
 
@@ -71,6 +90,9 @@ impl List {
         let node = site.node(id);
         let mut adapters: BTreeMap<&str, usize> = BTreeMap::new();
         for (hca, index) in site.sku_of(id).hcas.iter().zip(0..=u8::MAX) {
+            if self.out.contains(&(id, index)) {
+                continue;
+            }
             let (adapter, port) = adapter_port(&hca.name);
             let guid = node
                 .port_guids

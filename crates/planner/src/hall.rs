@@ -6,16 +6,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 mod broken;
+mod irregular;
+mod layout;
+mod positions;
+mod rails;
 mod switches;
+mod wiring;
 
 pub(crate) use broken::{Place, locate};
+pub(crate) use irregular::left_out;
+pub use irregular::{Culprit, Irregularity, Several, irregularities};
 pub(crate) use switches::Switches;
 
+use layout::Layout;
 use rackwright_placement::{
     CoolingId, CoolingSpec, CustomerId, DomainId, DomainSpec, HallSpec, LabelId, LabelKind, LabelSpec, NodeId,
-    NodeSpec, PodSpec, Request, SkuId, SkuSpec, Tree, UnitId,
+    NodeSpec, Request, SkuId, SkuSpec,
 };
-use rackwright_site::model::{self, Port, Redundancy, Site, SwitchId, SwitchRole};
+use rackwright_site::model::{self, Redundancy, Site};
 use rackwright_site::power::{HeatLoads, Ledger, Zone, capacity_watts, node_heat, watts, zone_of};
 
 /// The label kind for racks, by [`model::RackId`].
@@ -28,49 +36,28 @@ const OWNER: LabelKind = LabelKind(1);
 #[error("{0}")]
 pub struct UnsupportedFabric(pub String);
 
-/// A switch's pod and scalable unit. With two levels, all leaves are in pod 1.
-type UnitKey = (u16, u16);
-
-/// Cables between switches, and the units of nodes.
-struct Wiring {
-    /// By leaf or spine: number of cables to each switch above.
-    up: BTreeMap<SwitchId, BTreeMap<SwitchId, u32>>,
-    /// The unit of each node.
-    units: Vec<Option<UnitKey>>,
+/// Converts a site into its hall. Parts that do not fit into a uniform fat-tree are left out; [`irregularities`] names
+/// them.
+#[must_use]
+pub fn hall(site: &Site) -> HallSpec {
+    spec(site, &Layout::of(site), &Ledger::new(site))
 }
 
-/// Converts a site into its hall.
-///
-/// # Errors
-/// The fabric is not a uniform fat-tree. The error names the deviating switch or node.
-pub fn hall(site: &Site) -> Result<HallSpec, UnsupportedFabric> {
-    with_switches(site).map(|(hall, _)| hall)
+/// The hall of a site, and the switches of its units, spines and cores. `ledger` is the ledger of the site.
+pub(crate) fn with_switches(site: &Site, ledger: &Ledger) -> (HallSpec, Switches) {
+    let layout = Layout::of(site);
+    (spec(site, &layout, ledger), layout.into_switches())
 }
 
-/// The hall of a site, and the switches of its units, spines and cores.
-///
-/// # Errors
-/// Those of [`hall`].
-pub(crate) fn with_switches(site: &Site) -> Result<(HallSpec, Switches), UnsupportedFabric> {
-    let wiring = Wiring::of(site)?;
-    let tree = wiring.tree(site)?;
-    let keys: BTreeSet<UnitKey> = wiring.units.iter().flatten().copied().collect();
-    let keys: Vec<UnitKey> = keys.into_iter().collect();
-    let switches = Switches::of(site, &wiring, &keys, tree)?;
-    spec(site, &wiring, &keys, tree).map(|spec| (spec, switches))
-}
-
-fn spec(site: &Site, wiring: &Wiring, keys: &[UnitKey], tree: Tree) -> Result<HallSpec, UnsupportedFabric> {
-    let ledger = Ledger::new(site);
+fn spec(site: &Site, layout: &Layout, ledger: &Ledger) -> HallSpec {
     let racks = site.racks.iter().map(|rack| (RACK, rack.name.to_string()));
     let customers = site.customers.iter().map(|customer| (OWNER, customer.name.to_string()));
     let labels = racks.chain(customers).map(|(kind, name)| LabelSpec { kind, name });
     let (cooling, zones) = cooling(site);
+    let impaired: BTreeSet<model::NodeId> = rails::impaired(site, layout).iter().map(|one| one.node).collect();
     let mut nodes = Vec::with_capacity(site.nodes.len());
     for id in site.node_ids() {
         let node = site.node(id);
-        let unit = wiring.units[id.index()].and_then(|key| keys.binary_search(&key).ok());
-        let unit = unit.ok_or_else(|| UnsupportedFabric(format!("node {} has no cable to a leaf", node.name)))?;
         let heat = node_heat(site, id, site.sku_of(id).power.max_watts);
         let zone = zone_of(site, id);
         let given = match zone {
@@ -82,7 +69,7 @@ fn spec(site: &Site, wiring: &Wiring, keys: &[UnitKey], tree: Tree) -> Result<Ha
         labels.extend(owners.into_iter().map(|owner| owner_label(site, owner)));
         nodes.push(NodeSpec {
             name: node.name.to_string(),
-            unit: UnitId(number(unit)),
+            unit: layout.unit_of(site, id).ok(),
             sku: SkuId(node.sku.0),
             psus: node.psus.iter().flatten().map(|plug| DomainId(plug.pdu.0)).collect(),
             cooling: zones
@@ -92,18 +79,22 @@ fn spec(site: &Site, wiring: &Wiring, keys: &[UnitKey], tree: Tree) -> Result<Ha
                 .collect(),
             labels,
             excluded: false,
+            impaired: impaired.contains(&id),
         });
     }
-    Ok(HallSpec {
-        tree,
-        pods: pods(keys),
+    HallSpec {
+        tree: layout.tree(),
+        more_fabrics: layout.more_fabrics(),
+        pods: layout.pod_specs(site),
         skus: skus(site),
         domains: domains(site),
         cooling,
         labels: labels.collect(),
         nodes,
         contracts: contracts(site),
-    })
+        absent_uplinks: layout.absent_uplinks(site),
+        absent_cores: layout.absent_cores(),
+    }
 }
 
 /// A node of the site as placement numbers it.
@@ -150,17 +141,6 @@ fn number(index: usize) -> u32 {
 
 fn round_up(watts: f64) -> u64 {
     watts.max(0.0).ceil() as u64
-}
-
-fn pods(keys: &[UnitKey]) -> Vec<PodSpec> {
-    let mut pods: Vec<PodSpec> = Vec::new();
-    for part in keys.chunk_by(|a, b| a.0 == b.0) {
-        pods.push(PodSpec {
-            name: format!("pod {}", part[0].0),
-            units: part.iter().map(|(_, unit)| format!("su{unit:02}")).collect(),
-        });
-    }
-    pods
 }
 
 fn skus(site: &Site) -> Vec<SkuSpec> {
@@ -213,150 +193,4 @@ fn cooling(site: &Site) -> (Vec<CoolingSpec>, BTreeMap<Zone, CoolingId>) {
         });
     }
     (specs, ids)
-}
-
-impl Wiring {
-    fn of(site: &Site) -> Result<Self, UnsupportedFabric> {
-        let mut wiring = Self {
-            up: BTreeMap::new(),
-            units: vec![None; site.nodes.len()],
-        };
-        for cable in &site.cables {
-            match (cable.a, cable.b) {
-                (Port::Hca { node, .. }, Port::Switch { switch, .. })
-                | (Port::Switch { switch, .. }, Port::Hca { node, .. }) => wiring.host(site, node, switch)?,
-                (Port::Switch { switch: a, .. }, Port::Switch { switch: b, .. }) => wiring.switches(site, a, b)?,
-                (Port::Hca { .. }, Port::Hca { .. }) => {
-                    return Err(UnsupportedFabric(format!("cable {} connects two nodes", cable.label)));
-                }
-            }
-        }
-        Ok(wiring)
-    }
-
-    fn host(&mut self, site: &Site, node: model::NodeId, switch: SwitchId) -> Result<(), UnsupportedFabric> {
-        let leaf = site.switch(switch);
-        let name = &site.node(node).name;
-        let Some(key) = unit_of(leaf) else {
-            return Err(UnsupportedFabric(format!(
-                "node {name} is cabled to {}, which is not a leaf with a `scalable_unit`",
-                leaf.name
-            )));
-        };
-        match self.units[node.index()].replace(key) {
-            Some(other) if other != key => Err(UnsupportedFabric(format!(
-                "node {name} is cabled to scalable units {} and {}",
-                other.1, key.1
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    fn switches(&mut self, site: &Site, a: SwitchId, b: SwitchId) -> Result<(), UnsupportedFabric> {
-        let (low, high) = if site.switch(a).role < site.switch(b).role {
-            (a, b)
-        } else {
-            (b, a)
-        };
-        let level = |id: SwitchId| site.switch(id).role as u8;
-        if level(high) != level(low) + 1 {
-            return Err(UnsupportedFabric(format!(
-                "{} and {} are cabled to each other; a fat-tree has no such cable",
-                site.switch(a).name,
-                site.switch(b).name
-            )));
-        }
-        *self.up.entry(low).or_default().entry(high).or_default() += 1;
-        Ok(())
-    }
-
-    /// The tree of one rail. If several rails share the spines, each rail gets its share of the uplinks: some of the
-    /// cables to each core, or some of the cores.
-    fn tree(&self, site: &Site) -> Result<Tree, UnsupportedFabric> {
-        let of = |role: SwitchRole| site.switch_ids().filter(move |id| site.switch(*id).role == role);
-        // By pod and rail: the spines in order, and the number of cables to each.
-        let mut above: BTreeMap<(u16, Option<u8>), (Vec<SwitchId>, u32)> = BTreeMap::new();
-        let mut rails: BTreeMap<SwitchId, BTreeSet<Option<u8>>> = BTreeMap::new();
-        for leaf in of(SwitchRole::Leaf) {
-            let switch = site.switch(leaf);
-            let found = self.evenly(site, leaf)?;
-            found
-                .0
-                .iter()
-                .for_each(|spine| _ = rails.entry(*spine).or_default().insert(switch.rail));
-            let key = (switch.pod.unwrap_or(1), switch.rail);
-            let first = above.entry(key).or_insert_with(|| found.clone());
-            if *first != found {
-                return Err(UnsupportedFabric(format!(
-                    "leaf {} is not cabled to the same spines in the same way as the other leaves of its pod and rail",
-                    switch.name
-                )));
-            }
-        }
-        let (spines, links_per_spine) = same(above.values().map(|(spines, links)| (number(spines.len()), *links)))
-            .ok_or_else(|| UnsupportedFabric("pods or rails have different numbers of spines".to_owned()))?;
-        let mut planes: BTreeMap<(Option<u8>, usize), Vec<SwitchId>> = BTreeMap::new();
-        let mut upper = BTreeSet::new();
-        for ((_, rail), (in_order, _)) in &above {
-            for (place, spine) in in_order.iter().enumerate() {
-                let (cores, links) = self.evenly(site, *spine)?;
-                let shared = number(rails.get(spine).map_or(1, BTreeSet::len));
-                upper.insert((number(cores.len()), links, shared));
-                if *planes.entry((*rail, place)).or_insert_with(|| cores.clone()) != cores {
-                    let name = &site.switch(*spine).name;
-                    return Err(UnsupportedFabric(format!(
-                        "spine {name} is cabled to other cores than the corresponding spines of other pods"
-                    )));
-                }
-            }
-        }
-        let (cores, links_per_core, shared) =
-            same(upper).ok_or_else(|| UnsupportedFabric("spines have different numbers of cores".to_owned()))?;
-        let of_links = common(links_per_core, shared);
-        let of_cores = (shared / of_links).max(1);
-        if !cores.is_multiple_of(of_cores) {
-            return Err(UnsupportedFabric(format!(
-                "{shared} rails share {cores} cores above a spine, {links_per_core} cables to each: these links \
-                 cannot be divided among the rails"
-            )));
-        }
-        Ok(Tree {
-            spines,
-            links_per_spine,
-            cores_per_spine: cores / of_cores,
-            links_per_core: links_per_core / of_links,
-        })
-    }
-
-    /// The switches above `low`, in order, and the number of cables to each.
-    fn evenly(&self, site: &Site, low: SwitchId) -> Result<(Vec<SwitchId>, u32), UnsupportedFabric> {
-        let Some(up) = self.up.get(&low) else {
-            return Ok((Vec::new(), 0));
-        };
-        let links = same(up.values().copied()).ok_or_else(|| {
-            let name = &site.switch(low).name;
-            UnsupportedFabric(format!(
-                "{name} has different numbers of cables to the switches above it"
-            ))
-        })?;
-        Ok((up.keys().copied().collect(), links))
-    }
-}
-
-fn unit_of(switch: &model::Switch) -> Option<UnitKey> {
-    (switch.role == SwitchRole::Leaf).then_some((switch.pod.unwrap_or(1), switch.scalable_unit?))
-}
-
-/// The greatest common divisor. If `a` is 0, `b`, but at least 1.
-fn common(a: u32, b: u32) -> u32 {
-    if a == 0 { b.max(1) } else { common(b % a, a) }
-}
-
-/// The common value of all items, or the default if there is no item. `None`: the items differ.
-fn same<T: Default + PartialEq>(items: impl IntoIterator<Item = T>) -> Option<T> {
-    let mut items = items.into_iter();
-    let Some(first) = items.next() else {
-        return Some(T::default());
-    };
-    items.all(|item| item == first).then_some(first)
 }

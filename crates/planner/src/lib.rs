@@ -4,8 +4,12 @@
 //! a database or randomness.
 
 pub mod cabling;
+mod check;
 pub mod hall;
 pub mod handover;
 pub mod network;
 pub mod planner;
+mod sets;
 pub mod watch;
+
+pub use check::check;

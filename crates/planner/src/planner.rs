@@ -7,6 +7,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `reconcile` | finds nodes that both accept: the next search omits nodes that the ledger refuses |
+//! | `scarce` | what nodes draw from the power domains that are short |
 //! | `broken` | links out of order, and the clusters that use them |
 //! | `live` | growth, shrinking, swaps, nodes out of service, and earlier reservations |
 //! | `named` | a placement by the names of nodes and switches, which outlive a version of the site file |
@@ -15,12 +16,14 @@ mod broken;
 mod live;
 mod named;
 mod reconcile;
+mod scarce;
 
 use std::collections::BTreeSet;
 
 pub use live::{Changed, RestoreError, Swap};
 pub use named::{NamedCores, NamedPlacement, NamedUplinks, RackAffinity, Unresolved};
 
+use self::reconcile::Unfit;
 use crate::hall::{self, Switches, UnsupportedFabric, site_node};
 use rackwright_placement::{ClusterId, Hall, Placement, Request};
 use rackwright_site::model::{NodeId, Site};
@@ -44,19 +47,27 @@ pub enum Refused {
     #[error(transparent)]
     Placement(#[from] Box<rackwright_placement::Refusal>),
     /// Nodes were found, but their power or cooling does not suffice.
-    #[error("{}; {}", why.join("; "), fitting(*nearest))]
+    #[error("{}{}; {}", why.join("; "), doubt(*proven), fitting(*nearest))]
     Budgets {
         /// The reasons, one sentence each.
         why: Vec<String>,
         /// Number of nodes that would fit.
         nearest: Option<u32>,
+        /// Whether the refusal is proven. False: not every choice of nodes was tried, so other nodes may fit.
+        proven: bool,
     },
     /// Nodes were found for a change, but their power or cooling does not suffice.
-    #[error("{}", why.join("; "))]
+    #[error("{}{}", why.join("; "), doubt(*proven))]
     Change {
         /// The reasons, one sentence each.
         why: Vec<String>,
+        /// Whether the refusal is proven. False: not every choice of nodes was tried, so other nodes may fit.
+        proven: bool,
     },
+}
+
+fn doubt(proven: bool) -> &'static str {
+    if proven { "" } else { "; the search was cut short" }
 }
 
 fn fitting(nearest: Option<u32>) -> String {
@@ -67,12 +78,14 @@ fn fitting(nearest: Option<u32>) -> String {
 }
 
 impl<'a> Planner<'a> {
-    /// Creates an empty plan.
+    /// Creates an empty plan. Parts of the fabric that do not fit into a uniform fat-tree are left out, see
+    /// [`hall::irregularities`].
     ///
     /// # Errors
-    /// The site's fabric is not a uniform fat-tree.
+    /// The hall is larger than placement can describe.
     pub fn new(site: &'a Site) -> Result<Self, UnsupportedFabric> {
-        let (spec, switches) = hall::with_switches(site)?;
+        let ledger = Ledger::new(site);
+        let (spec, switches) = hall::with_switches(site, &ledger);
         let hall = Hall::new(spec).map_err(|faults| {
             let words: Vec<String> = faults.iter().map(ToString::to_string).collect();
             UnsupportedFabric(words.join("; "))
@@ -80,7 +93,7 @@ impl<'a> Planner<'a> {
         Ok(Self {
             site,
             hall,
-            ledger: Ledger::new(site),
+            ledger,
             switches,
             excluded: BTreeSet::new(),
         })
@@ -91,28 +104,34 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// The reason for the refusal.
     pub fn place(&mut self, request: Request) -> Result<Placement, Refused> {
+        if request.customer.at() >= self.site.customers.len() {
+            return Err(Refused::Budgets {
+                why: vec!["the customer does not exist".to_owned()],
+                nearest: None,
+                proven: true,
+            });
+        }
         let placement = match self.find(&request) {
             Ok(placement) => placement,
-            Err(Refused::Change { why }) => {
-                let nearest = self.most_nodes(&request);
-                return Err(Refused::Budgets { why, nearest });
+            Err(Unfit::Ledger { why, proven, at_most }) => {
+                let nearest = self.most_nodes(&request, at_most);
+                return Err(Refused::Budgets { why, nearest, proven });
             }
-            Err(refused) => return Err(refused),
+            Err(unfit) => return Err(unfit.into()),
         };
         if let Err(error) = self.hall.take(&placement) {
             self.unreserve(&placement);
-            let (why, nearest) = (vec![error.to_string()], None);
-            return Err(Refused::Budgets { why, nearest });
+            return Err(Refused::Budgets {
+                why: vec![error.to_string()],
+                nearest: None,
+                proven: false,
+            });
         }
         Ok(placement)
     }
 
     /// Finds nodes that placement and ledger both accept, and reserves them in the ledger.
-    fn find(&mut self, request: &Request) -> Result<Placement, Refused> {
-        if request.customer.at() >= self.site.customers.len() {
-            let why = vec!["the customer does not exist".to_owned()];
-            return Err(Refused::Budgets { why, nearest: None });
-        }
+    fn find(&mut self, request: &Request) -> Result<Placement, Unfit> {
         let promised = hall::promised(self.site, request.clone());
         self.reconcile(&BTreeSet::new(), &mut |hall| {
             rackwright_placement::plan(hall, &promised)
@@ -126,11 +145,12 @@ impl<'a> Planner<'a> {
     }
 
     /// A number of nodes below the requested one that placement and ledger both accept. It is the maximum if every
-    /// smaller number fits, too. Found by bisection.
-    fn most_nodes(&mut self, request: &Request) -> Option<u32> {
-        let (mut fits, mut too_many) = (0, request.nodes);
+    /// smaller number fits, too. Found by bisection, after `at_most`, an upper bound on nodes and spares.
+    fn most_nodes(&mut self, request: &Request, at_most: Option<u32>) -> Option<u32> {
+        let bound = at_most.map_or(u32::MAX, |most| most.saturating_sub(request.spares));
+        let (mut fits, mut too_many) = (0, request.nodes.min(bound.saturating_add(1)));
+        let mut nodes = too_many.saturating_sub(1);
         while too_many - fits > 1 {
-            let nodes = u32::midpoint(fits, too_many);
             let found = self.find(&Request {
                 nodes,
                 ..request.clone()
@@ -139,6 +159,7 @@ impl<'a> Planner<'a> {
                 self.unreserve(placement);
             }
             *(if found.is_ok() { &mut fits } else { &mut too_many }) = nodes;
+            nodes = u32::midpoint(fits, too_many);
         }
         (fits > 0).then_some(fits)
     }

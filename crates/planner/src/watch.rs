@@ -62,6 +62,24 @@ pub struct Fault {
     pub broken: Vec<String>,
     /// A description for a technician.
     pub text: String,
+    /// Ports of adapters in the places of planned ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaced: Vec<ReplacedPort>,
+}
+
+/// A port of an adapter in the place of a planned one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplacedPort {
+    /// The node.
+    pub node: String,
+    /// The name of the planned adapter in the SKU.
+    pub hca: String,
+    /// The port of the planned adapter, as in the site.
+    pub former: Guid,
+    /// The port in its place.
+    pub port: Guid,
+    /// Whether the port is linked to the planned port of the leaf.
+    pub is_in_place: bool,
 }
 
 /// Faults by id.
@@ -124,6 +142,7 @@ fn plain(text: String) -> Fault {
         impairs: false,
         broken: Vec::new(),
         text,
+        replaced: Vec::new(),
     }
 }
 
@@ -138,6 +157,7 @@ pub fn absent(site: &Site, ports: &BTreeSet<Guid>, up: &BTreeSet<NodeId>) -> Fau
     for &node in up {
         let guids = &site.node(node).port_guids;
         let hcas = guids.iter().zip(0..=u8::MAX);
+        let hcas = hcas.filter(|(_, hca)| !site.is_storage_port(node, (*hca).into()));
         let known = hcas.filter_map(|(guid, hca)| Some((guid.and_then(Guid::new)?, hca)));
         let (gone, there): (Vec<_>, Vec<_>) = known.partition(|(guid, _)| ports.contains(guid));
         let name = &site.node(node).name;
@@ -235,6 +255,7 @@ fn port_fault(site: &Site, node: &str, cables: &[&Cable], text: String) -> Fault
         impairs: true,
         broken: Vec::new(),
         text,
+        replaced: Vec::new(),
     }
 }
 
@@ -304,7 +325,7 @@ fn of_cable(
             return Vec::new();
         }
         // Ports by themselves, as a reading of the ports tells them: the only one of a node too, and some of several.
-        let all = hosts.iter().map(|node| site.node(*node).port_guids.len()).sum();
+        let all = hosts.iter().map(|node| site.compute_ports(*node).count()).sum();
         if cables.len() == 1 || fault.devices.len() < all {
             let of_port = |cable: &Cable| {
                 let port = [cable.a, cable.b]
@@ -337,8 +358,34 @@ fn of_cable(
         impairs,
         broken,
         text: format!("{}{}", fault.text, site_words(site, labels, &fault.replacements)),
+        replaced: replaced_ports(site, labels, &fault.replacements),
     };
     vec![(id, told)]
+}
+
+/// The ports of adapters in the places of planned ones. A port that the site has no GUID for is left out.
+fn replaced_ports(site: &Site, labels: &BTreeMap<&str, &Cable>, replacements: &[Replacement]) -> Vec<ReplacedPort> {
+    let mut replaced = Vec::new();
+    for other in replacements {
+        for (cable, port) in &other.ports {
+            let ends = labels.get(&**cable).map(|cable| [cable.a, cable.b]);
+            for end in ends.into_iter().flatten() {
+                let Port::Hca { node, hca } = end else { continue };
+                let at = usize::from(hca);
+                let former = site.node(node).port_guids.get(at).copied().flatten();
+                if let (Some(hca), Some(former)) = (site.sku_of(node).hcas.get(at), former.and_then(Guid::new)) {
+                    replaced.push(ReplacedPort {
+                        node: site.node(node).name.to_string(),
+                        hca: hca.name.to_string(),
+                        former,
+                        port: *port,
+                        is_in_place: other.in_place.contains(port),
+                    });
+                }
+            }
+        }
+    }
+    replaced
 }
 
 /// Which field of the site file confirms a replaced device, and with which GUID. Empty: no GUID is known.

@@ -325,6 +325,19 @@ fn a_partition_has_the_ports_of_the_cluster_and_no_others() {
     );
 }
 
+/// Cables to storage, which is a fabric beside that of the cluster, do not matter to the unit of a node.
+#[test]
+fn a_storage_fabric_does_not_divide_a_node() {
+    let text = SMALL.replace("hcas: [mlx5_0, mlx5_3]", "hcas: [mlx5_0, mlx5_3, mlx5_7]")
+        + "---\nswitches:\n- {name: stor-1, role: leaf, ports: 64}\n\
+           cables:\n- {label: 's[1-4]', a: 'n[1-4]/mlx5_7', b: 'stor-1/[1-4]'}\n";
+    let site = site(&text);
+    let nodes: Vec<NodeId> = site.node_ids().collect();
+    let ledger = ledger(&site, &nodes);
+    let one = cluster(&site, &ledger, members(&site, &nodes));
+    assert_eq!(faults(&one, &Format::ALL), Vec::<String>::new());
+}
+
 /// A node on leaves of two units has no place in Slurm's tree, and neither has a node without cables.
 #[test]
 fn nodes_that_no_tree_holds_are_refused() {

@@ -51,7 +51,7 @@ fn two_customers_get_clusters_that_share_nothing() {
     // There are nodes and links for 48, but not enough power after the loss of a feed, which acme was promised to
     // survive.
     let refused = planner.place(cluster(3, 1, 48)).unwrap_err();
-    let Refused::Budgets { why, nearest } = &refused else {
+    let Refused::Budgets { why, nearest, .. } = &refused else {
         panic!("{refused}")
     };
     assert!(why.iter().all(|one| one.contains("when feed")), "{why:?}");
@@ -98,18 +98,4 @@ fn what_is_one_customers_own_is_left_to_them() {
     let refused = planner.place(cluster(1, 1, 32)).unwrap_err();
     assert!(matches!(refused, Refused::Placement(_)), "{refused}");
     assert!(planner.place(cluster(1, 0, 32)).is_ok());
-}
-
-#[test]
-fn a_fabric_that_is_no_even_tree_is_refused_by_name() {
-    let mut site = site(128, TWO);
-    let spine = site.cables.iter().position(|cable| {
-        let ends = [cable.a, cable.b].map(|port| site.port_name(port));
-        ends.iter().any(|end| end.contains("spine"))
-    });
-    let cable = site.cables.remove(spine.unwrap());
-    let unfit = Planner::new(&site).unwrap_err().to_string();
-    let leaf = [cable.a, cable.b].map(|port| site.port_name(port));
-    let named = leaf.iter().any(|end| unfit.contains(end.split('/').next().unwrap()));
-    assert!(named, "{unfit} / {leaf:?}");
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use rackwright_infiniband::{Device, Fabric, FabricBuilder, Guid, Plan, Rate, Speed, Width};
 use rackwright_planner::cabling::plan;
-use rackwright_planner::watch::{Faults, Kind, absent, broken, compare, impaired, together};
+use rackwright_planner::watch::{Faults, Kind, ReplacedPort, absent, broken, compare, impaired, together};
 use rackwright_site::file::{Source, check};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::{Cable, NodeId, Port, Site, SwitchRole};
@@ -213,6 +213,11 @@ fn exchanged_leaves_are_one_fault_that_takes_no_cable_away() {
 
 /// The planned fabric, where the device of this name has this node GUID and the port GUIDs that follow.
 fn with_another(plan: &Plan, name: &str, guid: u64) -> Fabric {
+    with_another_at(plan, name, guid, name)
+}
+
+/// The same, where the cable of this adapter and the one of `other` are at each other's leaf ports.
+fn with_another_at(plan: &Plan, name: &str, guid: u64, other: &str) -> Fabric {
     let planned = plan.fabric();
     let mut builder = FabricBuilder::default();
     let mut at = None;
@@ -222,8 +227,19 @@ fn with_another(plan: &Plan, name: &str, guid: u64) -> Fabric {
         let ix = builder.device(Device { guid, ..device.clone() });
         at = at.or(is_it.then_some((ix, device.is_adapter(), device.port_count)));
     }
-    for (_, link) in planned.links() {
-        builder.connect(link.a, link.b, Some(NDR)).unwrap();
+    let mut links: Vec<_> = planned.links().map(|(_, link)| [link.a, link.b]).collect();
+    if other != name {
+        let far_end = |name: &str| {
+            let ix = planned.devices().find(|(_, device)| *device.name == *name).unwrap().0;
+            let mut ends = links.iter().enumerate();
+            let at = ends.find_map(|(at, ends)| Some((at, ends.iter().position(|end| end.device == ix)?)));
+            at.map(|(at, near)| (at, 1 - near)).unwrap()
+        };
+        let ((a, a_far), (b, b_far)) = (far_end(name), far_end(other));
+        (links[a][a_far], links[b][b_far]) = (links[b][b_far], links[a][a_far]);
+    }
+    for [a, b] in links {
+        builder.connect(a, b, Some(NDR)).unwrap();
     }
     let (device, is_adapter, ports) = at.unwrap();
     for port in (1..=ports).filter(|_| is_adapter) {
@@ -251,12 +267,32 @@ fn a_replaced_adapter_impairs_its_node_and_the_fault_names_the_port_guid_for_the
     assert!(fault.text.contains(&format!("in its place, {there}")), "{}", fault.text);
     let field = format!("; if it was replaced, the site file needs `guids: {{{hca}: {port}}}` of node {name}");
     assert!(fault.text.ends_with(&field), "{}", fault.text);
-    assert_eq!(impaired(&faults), [(name, fault.text.clone())].into());
+    assert_eq!(impaired(&faults), [(name.clone(), fault.text.clone())].into());
     assert!(broken(&faults).is_empty());
+    let replaced = ReplacedPort {
+        node: name,
+        hca,
+        former,
+        port,
+        is_in_place: true,
+    };
+    assert_eq!(fault.replaced, [replaced]);
     // The former port is not in the fabric: the same fault.
     let read = absent(&site, &[former].into(), &all(&site));
     assert_eq!(read.len(), 1);
     assert_eq!(together(&faults, &read), faults);
+}
+
+#[test]
+fn a_replaced_adapter_at_another_leaf_port_is_not_in_place() {
+    let site = site();
+    let plan = plan(&site).unwrap();
+    let name = |node: NodeId| format!("{} {}", site.node(node).name, site.sku_of(node).hcas[2].name);
+    let found = with_another_at(&plan, &name(NodeId(5)), 0xabc0, &name(NodeId(6)));
+    let faults = compare(&site, &plan, &found, &all(&site)).unwrap();
+    let replaced: Vec<&ReplacedPort> = faults.values().flat_map(|fault| &fault.replaced).collect();
+    assert_eq!(replaced.len(), 1, "{faults:?}");
+    assert_eq!((replaced[0].port.get(), replaced[0].is_in_place), (0xabc1, false));
 }
 
 #[test]

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_wish_and_a_missing_port_are_refused() {
+    fn a_newer_request_and_a_missing_port_are_refused() {
         let seen = reading(&[("p1", state(CUSTOMER, Some(version(3, 8))))]);
         let older = difference("sw", &config(version(3, 7), &[("p1", BOOT)]), &seen).unwrap_err();
         assert!(matches!(older, PortsError::Superseded { .. }), "{older}");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_effect_proves_nothing() {
+    fn a_setting_that_is_not_in_effect_proves_nothing() {
         let now = version(1, 1);
         let mut seen = reading(&[("p1", state(BOOT, Some(now)))]);
         assert!(verify("sw", &config(now, &[("p1", BOOT)]), &seen).is_ok());

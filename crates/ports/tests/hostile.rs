@@ -102,7 +102,7 @@ fn no_ids() -> Value {
 }
 
 #[tokio::test]
-async fn a_switch_that_takes_a_change_and_keeps_the_port_is_found_out() {
+async fn a_switch_that_accepts_a_change_and_keeps_the_port_is_detected() {
     let kept = answer_of(port(json!(101), no_ids()), (4, 4), 10)
         .await
         .expect_err("it is refused");
@@ -128,7 +128,7 @@ async fn a_switch_that_only_stores_a_change_proves_nothing() {
 }
 
 #[tokio::test]
-async fn a_newer_wish_on_a_port_stays() {
+async fn a_newer_request_on_a_port_stays() {
     let ids = json!(["map", [["rackwright-version", "3.1"]]]);
     let newer = answer_of(port(json!(101), ids), (4, 4), 10)
         .await
@@ -212,7 +212,7 @@ async fn answers_without_sense_or_end_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_switch_that_says_nothing_is_left_in_time() {
+async fn a_silent_switch_is_given_up_in_time() {
     let dir = tempfile::tempdir().expect("it works");
     let path = listen(dir.path(), |stream| async move {
         let _open = stream;

@@ -280,8 +280,8 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
 }
 
 #[test]
-fn a_port_of_an_open_vswitch_is_in_the_network_that_was_wished() {
-    let name = "a_port_of_an_open_vswitch_is_in_the_network_that_was_wished";
+fn a_port_of_an_open_vswitch_is_in_the_requested_network() {
+    let name = "a_port_of_an_open_vswitch_is_in_the_requested_network";
     if std::env::var_os(INSIDE).is_some() {
         let dir = tempfile::tempdir().expect("it works");
         let runtime = tokio::runtime::Builder::new_current_thread()

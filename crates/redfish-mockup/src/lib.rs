@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_beside_redfish_belongs_to_the_recording() {
+    fn a_resource_outside_redfish_belongs_to_the_recording() {
         let temporary = tempfile::tempdir().unwrap();
         put(&temporary.path().join("redfish/v1"), "{}");
         put(&temporary.path().join("registries/Bios.json"), "{}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_recording_is_refused_with_the_reason() {
+    fn other_folders_are_refused_with_the_reason() {
         let temporary = tempfile::tempdir().unwrap();
         let base = temporary.path();
         assert!(matches!(read(base), Err(ReadError::NoRoot { .. })));

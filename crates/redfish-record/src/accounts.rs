@@ -60,19 +60,19 @@ impl Accounts {
         part.eq_ignore_ascii_case(COLLECTION) || self.collections.contains(&part.to_ascii_lowercase())
     }
 
-    /// Sets the stand-in for an account's segment of paths.
-    pub(super) fn insert(&mut self, name: &str, stand_in: String) {
-        self.members.insert(name.to_ascii_lowercase(), stand_in);
+    /// Sets the replacement for an account's segment of paths.
+    pub(super) fn insert(&mut self, name: &str, replacement: String) {
+        self.members.insert(name.to_ascii_lowercase(), replacement);
     }
 
-    /// Sets the stand-in for the recording user's name.
-    pub(super) fn insert_own(&mut self, name: &str, stand_in: String) {
+    /// Sets the replacement for the recording user's name.
+    pub(super) fn insert_own(&mut self, name: &str, replacement: String) {
         if !is_number(name) {
-            self.own.insert(name.to_ascii_lowercase(), stand_in);
+            self.own.insert(name.to_ascii_lowercase(), replacement);
         }
     }
 
-    /// The stand-in for a whole text that names an account.
+    /// The replacement for a whole text that names an account.
     pub(super) fn named(&self, text: &str) -> Option<&String> {
         let low = text.trim().to_ascii_lowercase();
         self.members.get(&low).or_else(|| self.own.get(&low))
@@ -90,13 +90,13 @@ impl Accounts {
                     .get(&low)
                     .filter(|_| !ROLES.iter().any(|role| before.eq_ignore_ascii_case(role)))
             };
-            let stand_in = match at {
+            let replacement = match at {
                 0 => None,
                 _ if self.is_collection(before) => self.named(name),
                 _ => own(),
             };
-            parts.push(match stand_in {
-                Some(stand_in) => format!("{stand_in}{}", &whole[name.len()..]),
+            parts.push(match replacement {
+                Some(replacement) => format!("{replacement}{}", &whole[name.len()..]),
                 None => whole.to_owned(),
             });
             before = whole;

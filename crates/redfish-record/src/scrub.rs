@@ -1,4 +1,4 @@
-//! Replaces everything that identifies a machine or its site or is secret. The same value gets the same stand-in
+//! Replaces everything that identifies a machine or its site or is secret. The same value gets the same replacement
 //! everywhere, in links and paths too, so references stay valid.
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::accounts::{Accounts, is_account};
 use crate::shapes::{self, Shape};
 
-/// The stand-in for a secret.
+/// The replacement for a secret.
 const GONE: &str = "scrubbed";
 /// Shorter values are replaced only where they are the whole text.
 const LEAST_CHARS: usize = 6;
@@ -17,7 +17,7 @@ const LEAST_CHARS: usize = 6;
 /// Shorter known values are ignored: no BMC accepts such a password.
 const LEAST_KNOWN: usize = 4;
 
-/// Parts of property names with secret texts; each text is removed without a stand-in.
+/// Parts of property names with secret texts; each text is removed without a replacement.
 const SECRETS: [&str; 15] = [
     "password",
     "passphrase",
@@ -53,7 +53,7 @@ const RULES: [&str; 15] = [
     "threshold",
     "duration",
 ];
-/// Parts of property names with texts that name one thing or place; each text gets its own stand-in.
+/// Parts of property names with texts that name one thing or place; each text gets its own replacement.
 const NAMES: [&str; 25] = [
     "serialnumber",
     "servicetag",
@@ -106,14 +106,14 @@ enum Treatment {
 #[derive(Debug, Default)]
 pub struct Scrubber {
     /// Stand-ins by the lower-case value.
-    stand_ins: HashMap<String, String>,
+    replacements: HashMap<String, String>,
     /// Stand-ins for values that have another meaning in other properties: user names, short serial numbers.
     in_place: HashMap<String, String>,
-    /// By canonical form, so that one address in several spellings has one stand-in.
+    /// By canonical form, so that one address in several spellings has one replacement.
     shapes: BTreeMap<(Shape, String), usize>,
     /// Values that are also replaced inside longer texts, longest first.
     inside: Vec<String>,
-    /// Values without stand-ins, in lower case.
+    /// Values without replacements, in lower case.
     secrets: Vec<String>,
     accounts: Accounts,
 }
@@ -129,24 +129,24 @@ impl Scrubber {
             .filter(|value| value.len() >= LEAST_KNOWN);
         scrubber.secrets = known.map(str::to_ascii_lowercase).collect();
         scrubber.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        if let Some(stand_in) = scrubber.user(user) {
-            scrubber.accounts.insert_own(user.trim(), stand_in);
+        if let Some(replacement) = scrubber.user(user) {
+            scrubber.accounts.insert_own(user.trim(), replacement);
         }
         scrubber
     }
 
-    /// The stand-in for a user name; none if the name identifies nobody.
+    /// The replacement for a user name; none if the name identifies no person.
     fn user(&mut self, name: &str) -> Option<String> {
         self.learn_text("username", name.trim());
         let key = name.trim().to_ascii_lowercase();
-        self.in_place.get(&key).or_else(|| self.stand_ins.get(&key)).cloned()
+        self.in_place.get(&key).or_else(|| self.replacements.get(&key)).cloned()
     }
 
     /// Learns the account names in a path.
     pub fn learn_path(&mut self, path: &str) {
         for name in self.accounts.in_link(path) {
-            if let Some(stand_in) = self.user(name) {
-                self.accounts.insert(name, stand_in);
+            if let Some(replacement) = self.user(name) {
+                self.accounts.insert(name, replacement);
             }
         }
     }
@@ -166,8 +166,8 @@ impl Scrubber {
                     .and_then(Value::as_str)
                     .filter(|_| is_account(object));
                 let account = path.and_then(|path| self.accounts.of_path(path));
-                if let Some((account, stand_in)) = account.and_then(|account| Some((account, self.user(account)?))) {
-                    self.accounts.insert(account, stand_in);
+                if let Some((account, replacement)) = account.and_then(|account| Some((account, self.user(account)?))) {
+                    self.accounts.insert(account, replacement);
                 }
                 object.iter().for_each(|(name, value)| self.learn_in(name, value));
             }
@@ -182,25 +182,25 @@ impl Scrubber {
         let key = text.to_ascii_lowercase();
         let says_nothing = json::fact(&Value::String(text.to_owned()), &[]).is_none()
             || key.bytes().all(|byte| !byte.is_ascii_alphanumeric() || byte == b'0');
-        if says_nothing || self.stand_ins.contains_key(&key) || self.in_place.contains_key(&key) {
+        if says_nothing || self.replacements.contains_key(&key) || self.in_place.contains_key(&key) {
             return;
         }
         if let Some(shape) = shapes::shape(text) {
-            let stand_in = self.shaped(shape, text);
+            let replacement = self.shaped(shape, text);
             // Links and boot paths contain addresses without separators.
             if matches!(shape, Shape::Mac | Shape::Wide | Shape::Uuid) {
                 let bare = |text: &str| text.replace([':', '-'], "");
-                self.stand_ins.insert(bare(&key), bare(&stand_in));
+                self.replacements.insert(bare(&key), bare(&replacement));
                 self.inside.push(bare(&key));
                 self.inside.push(key.clone());
             }
-            self.stand_ins.insert(key, stand_in);
+            self.replacements.insert(key, replacement);
             return;
         }
         // The length is kept: some views depend on it, for example for a UUID without separators.
-        let count = self.stand_ins.len() + self.in_place.len() + 1;
+        let count = self.replacements.len() + self.in_place.len() + 1;
         let is_hex = key.len() >= 12 && key.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let stand_in = match is_hex {
+        let replacement = match is_hex {
             true => format!("5c{count:0width$x}", width = key.len() - 2),
             false => format!("scrubbed-{count:04}"),
         };
@@ -211,14 +211,14 @@ impl Scrubber {
         // A word without a digit or a dot, such as `Disabled`, has other meanings elsewhere.
         let is_identifier = key.bytes().any(|byte| byte.is_ascii_digit()) || (key.contains('.') && !key.contains(' '));
         if is_common || !is_identifier || key.len() < LEAST_CHARS {
-            self.in_place.insert(key, stand_in);
+            self.in_place.insert(key, replacement);
         } else {
             self.inside.push(key.clone());
-            self.stand_ins.insert(key, stand_in);
+            self.replacements.insert(key, replacement);
         }
     }
 
-    /// A stand-in of the same shape, case and separators.
+    /// A replacement of the same shape, case and separators.
     fn shaped(&mut self, shape: Shape, text: &str) -> String {
         let key = (shape, text.to_ascii_lowercase().replace('-', ":"));
         let next = self.shapes.len() + 1;
@@ -231,7 +231,7 @@ impl Scrubber {
             (bytes[0], bytes[1]) = (0x02, 0x5c);
             bytes
         };
-        let stand_in = match shape {
+        let replacement = match shape {
             Shape::V4 => format!("192.0.2.{}", number % 254 + 1),
             Shape::V6 => format!("2001:db8::{number:x}"),
             Shape::Uuid => format!("5c5c5c5c-0000-4000-8000-{number:012x}"),
@@ -249,9 +249,9 @@ impl Scrubber {
         };
         let is_upper = text.bytes().any(|byte| byte.is_ascii_uppercase());
         if is_upper {
-            stand_in.to_ascii_uppercase()
+            replacement.to_ascii_uppercase()
         } else {
-            stand_in
+            replacement
         }
     }
 
@@ -294,8 +294,8 @@ impl Scrubber {
         let in_place = matches!(treatment_of(name), Treatment::Name)
             .then(|| self.in_place.get(&key))
             .flatten();
-        if let Some(stand_in) = in_place.or_else(|| self.stand_ins.get(&key)) {
-            return stand_in.clone();
+        if let Some(replacement) = in_place.or_else(|| self.replacements.get(&key)) {
+            return replacement.clone();
         }
         // Four numbers with dots are a version here, not an address.
         let low = name.to_ascii_lowercase();
@@ -334,12 +334,12 @@ impl Scrubber {
                 continue;
             }
             while let Some(at) = low.find(value.as_str()) {
-                let Some(stand_in) = self.stand_ins.get(value) else {
+                let Some(replacement) = self.replacements.get(value) else {
                     break;
                 };
-                text.replace_range(at..at + value.len(), stand_in);
+                text.replace_range(at..at + value.len(), replacement);
                 low = text.to_ascii_lowercase();
-                if stand_in.to_ascii_lowercase().contains(value.as_str()) {
+                if replacement.to_ascii_lowercase().contains(value.as_str()) {
                     break;
                 }
             }
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_origin_is_left_and_references_still_fit() {
+    fn nothing_of_the_origin_remains_and_references_still_match() {
         let origin = json!({
             "@odata.id": "/redfish/v1/Systems/S889914X", "SerialNumber": "S889914X", "SKU": "TAG7777", "Model": "Big Box",
             "UUID": "6173ECEC-6EF5-11EE-834A-0A8FC3A58A71", "HostName": "gpu-17.example.net", "AssetTag": "A-99812",
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_by_name_get_stand_ins_that_fit_in_links_and_paths() {
+    fn names_of_accounts_get_replacements_that_fit_in_links_and_paths() {
         let account = |name: &str, user: &str| {
             json!({"@odata.id": format!("/redfish/v1/AccountService/Accounts/{name}"), "@odata.type": "#ManagerAccount.v1_8_0.ManagerAccount",
                    "Id": name, "Name": name, "UserName": user, "RoleId": "Administrator",
@@ -522,7 +522,7 @@ mod tests {
             scrubber.text("/redfish/v1/AccountService/Accounts/JDoe42/Keys"),
             format!("{own}/Keys")
         );
-        assert_eq!(scrubbed["Members"][1]["Id"], "3", "a number is nobody's name");
+        assert_eq!(scrubbed["Members"][1]["Id"], "3", "a number is no user's name");
         // A role is not a name.
         assert_eq!(scrubbed["Role"]["@odata.id"], "/redfish/v1/AccountService/Roles/Admin");
         assert_eq!(
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_log_entries_are_lost() {
+    fn texts_of_log_entries_are_removed() {
         let (_, scrubbed) = scrub(
             json!({"@odata.type": "#LogEntry.v1_5_0.LogEntry", "Id": "1", "Message": "ann logged in", "MessageArgs": ["ann"],
                    "MessageId": "Base.1.0.Ok"}),

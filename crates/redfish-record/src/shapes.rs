@@ -101,8 +101,8 @@ pub(super) fn shape(text: &str) -> Option<Shape> {
     }
     // The parser refuses leading zeros, which occur in firmware versions.
     if let Ok(address) = text.parse::<Ipv4Addr>() {
-        let tells_nothing = address.is_unspecified() || address.is_loopback() || address.octets()[0] == 255;
-        return (!tells_nothing).then_some(Shape::V4);
+        let is_reserved = address.is_unspecified() || address.is_loopback() || address.octets()[0] == 255;
+        return (!is_reserved).then_some(Shape::V4);
     }
     match text.parse::<Ipv6Addr>() {
         Ok(address) if !address.is_unspecified() && !address.is_loopback() => Some(Shape::V6),
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_told_from_words_and_versions() {
+    fn shapes_are_distinguished_from_words_and_versions() {
         for (text, expected) in [
             ("b8:3f:d2:d7:f7:4a", vec![("b8:3f:d2:d7:f7:4a", Shape::Mac)]),
             ("at B8-3F-D2-D7-F7-4A.", vec![("B8-3F-D2-D7-F7-4A", Shape::Mac)]),

@@ -70,12 +70,12 @@ impl<'a> Poll<'a> {
 
     /// Sleeps until the next poll, at least `wish` if the BMC requested a pause. Returns false when the time limit is
     /// reached.
-    pub async fn pause(&mut self, wish: Option<Duration>) -> bool {
+    pub async fn pause(&mut self, requested: Option<Duration>) -> bool {
         let left = self.limit.saturating_sub(self.elapsed());
         if left.is_zero() {
             return false;
         }
-        let pause = wish.map_or(self.next, |wish| wish.min(self.cap).max(self.next));
+        let pause = requested.map_or(self.next, |requested| requested.min(self.cap).max(self.next));
         self.environment.sleep(pause.min(left)).await;
         self.next = self.next.mul_f64(1.6).min(self.cap);
         true

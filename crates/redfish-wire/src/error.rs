@@ -423,10 +423,10 @@ impl RedfishError {
     }
 
     /// Whether the error means no answer, or none in time. An answer that has begun and breaks off counts as an answer.
-    pub(crate) fn is_no_answer(&self, has_begun: bool) -> bool {
+    pub(crate) fn is_no_answer(&self, head_arrived: bool) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Tls { .. } | Self::NoSharedCipher { .. } | Self::TimedOut { .. } => true,
-            Self::Broken { .. } => !has_begun,
+            Self::Broken { .. } => !head_arrived,
             _ => false,
         }
     }

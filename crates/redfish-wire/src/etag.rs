@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders() {
+    fn etags_follow_the_configured_order() {
         let of = |order: &[EtagRung], etag| -> Vec<String> {
             ladder(order, etag)
                 .into_iter()

@@ -218,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_xhtml_becomes_its_words() {
+    fn a_page_of_xhtml_becomes_its_text() {
         let page = "<?xml version=\"1.0\"?><html><head><title>403 - Forbidden</title></head>\n<body/></html>";
         assert_eq!(BmcMessages::from_text(page).to_string(), ": 403 - Forbidden");
     }
 
     #[test]
-    fn secrets_are_blotted_out() {
+    fn secrets_are_redacted() {
         let mut messages = BmcMessages::from_text("The value hunter2 for Password is too short");
         messages.redact("hunter2");
         assert_eq!(messages.to_string(), ": The value *** for Password is too short");

@@ -300,13 +300,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_to_waits_until_the_door_opens_by_a_crack() {
+    async fn a_request_that_must_run_waits_until_the_gate_admits_a_probe() {
         let gates = Gates::default();
         let environment = &Slept::default();
         let address = BmcAddress::parse("https://10.0.0.1").unwrap().to_string();
         let began = environment.now();
         gates.until_open("https://10.0.0.1", environment, at(60)).await;
-        assert_eq!(environment.now(), began, "nobody is left alone");
+        assert_eq!(environment.now(), began, "an unknown BMC is not left alone");
         let gate = gates.of(&address);
         for _ in 0..FAILURES {
             gate.lock().breaker.failed(false, environment.now(), 0.5);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_door_closes_after_failures_in_a_row_and_one_at_a_time_tries() {
+    fn the_gate_closes_after_consecutive_failures_and_one_request_at_a_time_probes() {
         let mut breaker = Breaker::default();
         for _ in 1..FAILURES {
             breaker.failed(false, at(0), 0.5);
@@ -329,10 +329,10 @@ mod tests {
         }
         breaker.failed(false, at(0), 0.5);
         assert_eq!(breaker.admit(at(4)), Err(at(1)));
-        assert_eq!(breaker.admit(at(5)), Ok(true), "by a crack");
+        assert_eq!(breaker.admit(at(5)), Ok(true), "one probe");
         assert_eq!(breaker.admit(at(5)), Err(at(0)), "one at a time");
         breaker.abandon();
-        assert_eq!(breaker.admit(at(5)), Ok(true), "who gave up says nothing");
+        assert_eq!(breaker.admit(at(5)), Ok(true), "an abandoned request proves nothing");
         for (now, next) in [(5, 15), (15, 35), (35, 75), (75, 135), (135, 195)] {
             breaker.failed(true, at(now), 0.5);
             assert_eq!(breaker.admit(at(next - 1)), Err(at(1)));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_under_way_when_the_door_closed_does_not_close_it_again() {
+    fn a_request_from_before_the_gate_closed_does_not_close_it_again() {
         let mut breaker = Breaker::default();
         (0..FAILURES).for_each(|_| breaker.failed(false, at(0), 0.5));
         breaker.failed(false, at(3), 0.5);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_width_follows_what_is_set_and_never_exceeds_four() {
+    async fn the_width_follows_the_setting_and_never_exceeds_four() {
         let gate = Gate::new(100);
         assert_eq!(gate.at_once(), 4);
         let passes = [
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_stands_in_line_is_turned_away_when_the_door_closes() {
+    async fn waiting_requests_are_refused_when_the_gate_closes() {
         let gate = &Gate::new(1);
         let first = gate.pass("b", Duration::default).await.unwrap();
         let fails = async {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn doors_that_nobody_uses_are_forgotten_unless_they_are_closed() {
+    fn unused_gates_are_removed_unless_they_are_closed() {
         let gates = Gates::default();
         let kept = gates.of("a");
         let closed = gates.of("b");

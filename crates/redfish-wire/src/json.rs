@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_types_are_absent_not_errors() {
+    fn unexpected_types_are_absent_not_errors() {
         let value = json!({
             "Text": " On ", "Null": null, "Num": 5, "Float": 2.9, "NumText": " 17 ", "Neg": -4, "Flag": "True",
             "List": ["a", null, 3, {"x": 1}], "NA": "N/A", "Link": {"@odata.id": "/a"}, "Old": {"href": "/b"},

@@ -22,7 +22,7 @@ use crate::tls::{self, TlsFault};
 /// Idle time before the first TCP keepalive probe: an event stream may be silent for days.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// Pause between further probes, and their number.
-const KEEPALIVE_AGAIN: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_TRIES: u32 = 3;
 /// Unacknowledged data breaks the connection after this time.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
@@ -79,7 +79,7 @@ impl Connector {
         // The limit is divided among the addresses of a name, so that one silent address does not use up all of it.
         tcp.set_connect_timeout(Some(limit));
         tcp.set_keepalive(Some(KEEPALIVE));
-        tcp.set_keepalive_interval(Some(KEEPALIVE_AGAIN));
+        tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
         tcp.set_keepalive_retries(Some(KEEPALIVE_TRIES));
         tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
         Self { tcp, tls, limit }

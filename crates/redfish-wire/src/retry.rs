@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated_and_when() {
+    fn repeated_requests_and_their_pauses() {
         for (repeat, failure, expected) in [
             (Repeat::Always, status(500, "", None), vec![500, 1000, 2000]),
             (Repeat::Always, status(503, "", Some(3)), vec![3000; 3]),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_in_seconds_or_a_date_by_the_clock_of_the_bmc() {
+    fn retry_after_is_in_seconds_or_a_date_by_the_clock_of_the_bmc() {
         let date = Some("Thu, 01 Jan 1970 00:00:10 GMT");
         for (text, date, expected) in [
             (" 7 ", None, Some(7)),

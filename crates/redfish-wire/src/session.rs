@@ -97,14 +97,14 @@ impl Login {
         }
     }
 
-    /// A login for a sparing client that uses `way` and opens sessions at `sessions` if necessary.
-    pub fn for_polling(username: String, password: SecretString, sessions: Url, way: LoginMethod) -> Self {
+    /// A login for a sparing client that uses `login_method` and opens sessions at `sessions` if necessary.
+    pub fn for_polling(username: String, password: SecretString, sessions: Url, login_method: LoginMethod) -> Self {
         let mut login = Self::new(username, password);
         let inner = login.inner.get_mut();
         inner.sessions = Some(sessions);
-        inner.is_guessed = way == LoginMethod::Unknown;
-        inner.tries_basic = way == LoginMethod::Unknown;
-        if way == LoginMethod::EachRequest {
+        inner.is_guessed = login_method == LoginMethod::Unknown;
+        inner.tries_basic = login_method == LoginMethod::Unknown;
+        if login_method == LoginMethod::EachRequest {
             inner.state = State::Basic;
         }
         login
@@ -117,8 +117,8 @@ impl Login {
         }
     }
 
-    /// The login way that has worked.
-    pub async fn way(&self) -> LoginMethod {
+    /// The login method that has worked.
+    pub async fn login_method(&self) -> LoginMethod {
         let inner = self.inner.lock().await;
         match inner.state {
             State::Session { .. } if !inner.tries_basic => LoginMethod::Session,
@@ -241,7 +241,7 @@ impl Login {
             Ok(reply) => Ok(self.opened(wire, reply)),
             Err(fault) => match fault.status() {
                 Some(404 | 405 | 501) => Ok(Opened::NotOffered),
-                _ if fault.messages().is_some_and(|said| said.is_session_limit()) => Ok(Opened::Exhausted),
+                _ if fault.messages().is_some_and(|messages| messages.is_session_limit()) => Ok(Opened::Exhausted),
                 Some(status @ (400 | 401 | 403)) if !matches!(fault, RedfishError::PasswordChangeRequired { .. }) => {
                     tracing::debug!(status, "login refused");
                     Err(unauthorized(wire, &outgoing, fault))

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_refused_and_not_kept() {
+    fn an_endless_event_is_refused_and_not_kept() {
         let mut endless = Parser::default();
         let fed = (0..1000).try_for_each(|_| endless.feed(&[b'x'; 4096]).map(drop));
         assert_eq!(fed, Err(TooLong));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_bytes_are_no_trouble() {
+    fn hostile_bytes_never_panic() {
         let mut parser = Parser::default();
         let messages = parser.feed(b"id: a\x01b\ndata: \xff\xc3\n\n").unwrap();
         assert_eq!(messages, [message(None, "\u{fffd}\u{fffd}")]);

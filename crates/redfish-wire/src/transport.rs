@@ -1,4 +1,5 @@
-//! One HTTP exchange with a BMC, with limits on time, size, depth and number. Redirects are followed only within the BMC.
+//! HTTP exchanges with one BMC: each passes the BMC's gate, and has limits on its time and on the size and depth of the
+//! answer. Redirects are followed only within the BMC.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,8 +25,16 @@ use crate::tls::{self, Pin};
 use crate::upload::Upload;
 
 const MAX_REDIRECTS: usize = 3;
-/// An event stream is opened anew after this time.
-const STREAM_LASTS: Duration = Duration::from_secs(24 * 3600);
+/// Longest life of an event stream: a day. Its reader opens the next one.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+/// Longest text that is kept of a body that is not JSON, in characters.
+const MAX_TEXT_CHARS: usize = 20_000;
+/// Longest location of a redirect in an error, in characters.
+const MAX_LOCATION_CHARS: usize = 200;
+/// Longest beginning of a body in an error, in characters.
+const MAX_BEGINNING_CHARS: usize = 60;
+/// Longest name of an encoding in an error, in characters.
+const MAX_ENCODING_CHARS: usize = 40;
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 
@@ -62,7 +71,7 @@ pub enum Body {
 pub struct Reply {
     pub status: StatusCode,
     pub body: Body,
-    /// Size of the body, in bytes.
+    /// Size of the body in bytes; 0 for a body without text.
     pub bytes: usize,
     pub etag: Option<String>,
     pub location: Option<String>,
@@ -70,6 +79,15 @@ pub struct Reply {
     pub token: Option<SecretString>,
     /// The URL of the answer, after redirects.
     pub url: Url,
+}
+
+/// The answer to a request for a stream or a connection.
+#[derive(Debug)]
+pub enum Opening<T> {
+    /// The BMC opened it.
+    Opened(T),
+    /// The head of any other answer.
+    Other(Box<Reply>),
 }
 
 impl Reply {
@@ -120,12 +138,12 @@ impl Transport {
             gate,
             settings,
         };
-        // Shows invalid settings at once.
+        // Invalid settings are an error now, and not at the first request.
         transport.sender()?;
         Ok(transport)
     }
 
-    /// The connections, created anew if [`rest`](Self::rest) dropped them.
+    /// The sender of requests with its connections; a new one after [`close_connections`](Self::close_connections).
     fn sender(&self) -> Result<Sender, RedfishError> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = &*sender {
@@ -136,7 +154,7 @@ impl Transport {
     }
 
     /// Closes the connections; the next request opens one.
-    pub fn rest(&self) {
+    pub fn close_connections(&self) {
         *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
@@ -160,20 +178,20 @@ impl Transport {
         })
     }
 
-    /// Sends one request and returns the whole answer. An error status is also an answer.
+    /// Sends one request, follows its redirects, and returns the whole answer. An error status is also an answer.
     pub(crate) async fn send(&self, outgoing: &Outgoing<'_>, proof: &Proof) -> Result<Reply, RedfishError> {
         let mut url = outgoing.url.clone();
         for _ in 0..=MAX_REDIRECTS {
-            let reply = self.send_once(outgoing, &url, proof).await?;
-            let redirect = matches!(reply.status.as_u16(), 301 | 302 | 307 | 308);
+            let reply = self.send_through_gate(outgoing, &url, proof).await?;
+            let is_redirect = matches!(reply.status.as_u16(), 301 | 302 | 307 | 308);
             match reply.location.as_deref() {
                 // The method is kept: old Supermicro BMCs redirect the POST that opens a session.
-                Some(location) if redirect => match self.address.resolve(Some(&url), location) {
+                Some(location) if is_redirect => match self.address.resolve(Some(&url), location) {
                     Ok(next) => url = next,
                     Err(_) => {
                         return Err(RedfishError::ForeignRedirect {
                             at: self.exchange(&outgoing.method, &url),
-                            location: location.chars().take(200).collect(),
+                            location: location.chars().take(MAX_LOCATION_CHARS).collect(),
                         });
                     }
                 },
@@ -186,41 +204,47 @@ impl Transport {
         })
     }
 
-    /// Waits for a place in the gate.
+    /// Waits for a place in the gate. Refuses a BMC with a changed certificate.
     async fn enter(&self) -> Result<Admission<'_>, RedfishError> {
         self.refuse_if_certificate_changed()?;
         let environment = &self.settings.environment;
         self.gate.pass(&self.address.to_string(), || environment.now()).await
     }
 
-    /// Reports the outcome to the gate. `has_begun`: the head of the answer arrived.
-    fn leave<T>(&self, pass: Admission<'_>, outcome: &Result<T, RedfishError>, has_begun: bool) {
+    /// Leaves the gate and reports the outcome to it. `head_arrived`: whether the head of the answer arrived.
+    fn leave<T>(&self, pass: Admission<'_>, outcome: &Result<T, RedfishError>, head_arrived: bool) {
         let environment = &self.settings.environment;
         match outcome {
-            Err(failure) if failure.is_no_answer(has_begun) => {
+            Err(failure) if failure.is_no_answer(head_arrived) => {
                 pass.failed(failure, environment.now(), environment.jitter());
             }
             _ => pass.answered(),
         }
     }
 
-    async fn send_once(&self, outgoing: &Outgoing<'_>, url: &Url, proof: &Proof) -> Result<Reply, RedfishError> {
-        let pass = self.enter().await?;
-        let mut has_begun = false;
-        let outcome = self.exchange_once(outgoing, url, proof, &mut has_begun).await;
-        self.leave(pass, &outcome, has_begun);
-        outcome
-    }
-
-    /// Sets `has_begun` when the head of the answer arrives.
-    async fn exchange_once(
+    /// Sends one request without following a redirect.
+    async fn send_through_gate(
         &self,
         outgoing: &Outgoing<'_>,
         url: &Url,
         proof: &Proof,
-        has_begun: &mut bool,
     ) -> Result<Reply, RedfishError> {
-        let mut request = begin(&outgoing.method, url, proof);
+        let pass = self.enter().await?;
+        let mut head_arrived = false;
+        let outcome = self.send_within_gate(outgoing, url, proof, &mut head_arrived).await;
+        self.leave(pass, &outcome, head_arrived);
+        outcome
+    }
+
+    /// Sets `head_arrived` when the head of the answer arrives.
+    async fn send_within_gate(
+        &self,
+        outgoing: &Outgoing<'_>,
+        url: &Url,
+        proof: &Proof,
+        head_arrived: &mut bool,
+    ) -> Result<Reply, RedfishError> {
+        let mut request = request_head(&outgoing.method, url, proof);
         if let Some(etag) = outgoing.if_match {
             request = request.header(header::IF_MATCH, etag);
         }
@@ -232,10 +256,10 @@ impl Transport {
         let limit = self.settings.request_timeout;
         let sent = self.sender()?.send(request, payload, limit).await;
         let response = sent.map_err(|source| self.classify(&outgoing.method, url, source))?;
-        *has_begun = true;
+        *head_arrived = true;
         tracing::debug!(bmc = %self.address, method = %outgoing.method, path = url.path(),
             status = response.status().as_u16(), "redfish");
-        let mut reply = self.head(&response, url);
+        let mut reply = self.reply_head(&response, url);
         (reply.body, reply.bytes) = self.read_body(outgoing, url, response).await?;
         if reply.etag.is_none() {
             reply.etag = reply.json().and_then(|body| json::text(body, &["@odata.etag"]));
@@ -246,14 +270,19 @@ impl Transport {
     /// Sends one file. An error status is also an answer. Redirects are not followed.
     pub(crate) async fn upload(&self, upload: &Upload, proof: &Proof) -> Result<Reply, RedfishError> {
         let pass = self.enter().await?;
-        let mut has_begun = false;
-        let outcome = self.upload_once(upload, proof, &mut has_begun).await;
-        self.leave(pass, &outcome, has_begun);
+        let mut head_arrived = false;
+        let outcome = self.upload_within_gate(upload, proof, &mut head_arrived).await;
+        self.leave(pass, &outcome, head_arrived);
         outcome
     }
 
-    /// Sets `has_begun` when the head of the answer arrives.
-    async fn upload_once(&self, upload: &Upload, proof: &Proof, has_begun: &mut bool) -> Result<Reply, RedfishError> {
+    /// Sets `head_arrived` when the head of the answer arrives.
+    async fn upload_within_gate(
+        &self,
+        upload: &Upload,
+        proof: &Proof,
+        head_arrived: &mut bool,
+    ) -> Result<Reply, RedfishError> {
         let body = upload.open().await.map_err(|source| RedfishError::FirmwareFile {
             path: upload.path(),
             source,
@@ -265,14 +294,14 @@ impl Transport {
             if_match: upload.if_match.as_deref(),
         };
         let mut request =
-            begin(&outgoing.method, &outgoing.url, proof).header(header::CONTENT_TYPE, &upload.content_type);
+            request_head(&outgoing.method, &outgoing.url, proof).header(header::CONTENT_TYPE, &upload.content_type);
         if let Some(etag) = outgoing.if_match {
             request = request.header(header::IF_MATCH, etag);
         }
         let sent = self.sender()?.send(request, Payload::File(body), upload.limit()).await;
         let response = sent.map_err(|source| self.classify(&outgoing.method, &outgoing.url, source))?;
-        *has_begun = true;
-        let mut reply = self.head(&response, &outgoing.url);
+        *head_arrived = true;
+        let mut reply = self.reply_head(&response, &outgoing.url);
         (reply.body, reply.bytes) = self.read_body(&outgoing, &outgoing.url, response).await?;
         Ok(reply)
     }
@@ -284,25 +313,25 @@ impl Transport {
         url: &Url,
         proof: &Proof,
         last_id: Option<&str>,
-    ) -> Result<Result<Answer, Reply>, RedfishError> {
+    ) -> Result<Opening<Answer>, RedfishError> {
         let pass = self.enter().await?;
-        let outcome = self.stream_once(url, proof, last_id).await;
+        let outcome = self.stream_within_gate(url, proof, last_id).await;
         self.leave(pass, &outcome, false);
         outcome
     }
 
-    async fn stream_once(
+    async fn stream_within_gate(
         &self,
         url: &Url,
         proof: &Proof,
         last_id: Option<&str>,
-    ) -> Result<Result<Answer, Reply>, RedfishError> {
-        let mut request = begin(&Method::GET, url, proof).header(header::ACCEPT, "text/event-stream");
+    ) -> Result<Opening<Answer>, RedfishError> {
+        let mut request = request_head(&Method::GET, url, proof).header(header::ACCEPT, "text/event-stream");
         if let Some(id) = last_id {
             request = request.header(LAST_EVENT_ID, id);
         }
         let sender = self.sender()?;
-        let sent = sender.send(request, Payload::empty(), STREAM_LASTS);
+        let sent = sender.send(request, Payload::empty(), STREAM_TIMEOUT);
         let response = tokio::time::timeout(self.settings.request_timeout, sent).await;
         let response = response
             .map_err(|_| RedfishError::TimedOut {
@@ -315,25 +344,26 @@ impl Transport {
             .and_then(|kind| kind.to_str().ok())
             .is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream"));
         if response.status() == StatusCode::OK && is_stream {
-            return Ok(Ok(response));
+            return Ok(Opening::Opened(response));
         }
-        Ok(Err(self.head(&response, url)))
+        Ok(Opening::Other(Box::new(self.reply_head(&response, url))))
     }
 
     /// Requests a WebSocket (RFC 6455, 4.1); returns the head of any other answer.
-    pub(crate) async fn web_socket(&self, url: &Url, proof: &Proof) -> Result<Result<Upgraded, Reply>, RedfishError> {
+    pub(crate) async fn web_socket(&self, url: &Url, proof: &Proof) -> Result<Opening<Upgraded>, RedfishError> {
         let pass = self.enter().await?;
-        let outcome = self.web_socket_once(url, proof).await;
+        let outcome = self.web_socket_within_gate(url, proof).await;
         self.leave(pass, &outcome, false);
         outcome
     }
 
-    async fn web_socket_once(&self, url: &Url, proof: &Proof) -> Result<Result<Upgraded, Reply>, RedfishError> {
+    async fn web_socket_within_gate(&self, url: &Url, proof: &Proof) -> Result<Opening<Upgraded>, RedfishError> {
         let failed = |source| self.classify(&Method::GET, url, source);
         let key = generate_key();
-        let request = begin(&Method::GET, url, proof)
+        let request = request_head(&Method::GET, url, proof)
             .header(header::CONNECTION, "Upgrade")
             .header(header::UPGRADE, "websocket")
+            // The version in RFC 6455, 4.1.
             .header(header::SEC_WEBSOCKET_VERSION, "13")
             .header(header::SEC_WEBSOCKET_KEY, &key);
         let sender = self.sender()?;
@@ -342,12 +372,13 @@ impl Transport {
         let accepted = response.headers().get(header::SEC_WEBSOCKET_ACCEPT);
         let is_accepted = accepted.is_some_and(|value| value == &derive_accept_key(key.as_bytes()));
         if response.status() == StatusCode::SWITCHING_PROTOCOLS && is_accepted {
-            return Ok(Ok(response.upgraded().await.map_err(failed)?));
+            return Ok(Opening::Opened(response.upgraded().await.map_err(failed)?));
         }
-        Ok(Err(self.head(&response, url)))
+        Ok(Opening::Other(Box::new(self.reply_head(&response, url))))
     }
 
-    fn head(&self, response: &Answer, url: &Url) -> Reply {
+    /// The reply with the head of a response, and without its body.
+    fn reply_head(&self, response: &Answer, url: &Url) -> Reply {
         let value = |name: HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
         let retry_after = value(header::RETRY_AFTER).and_then(|text| retry::requested_pause(text, value(header::DATE)));
         Reply {
@@ -364,6 +395,7 @@ impl Transport {
         }
     }
 
+    /// Reads and parses the body of a response. Returns it with its size in bytes.
     async fn read_body(
         &self,
         outgoing: &Outgoing<'_>,
@@ -375,8 +407,9 @@ impl Transport {
         if response.length().is_some_and(|length| length > limit_bytes as u64) {
             return Err(RedfishError::BodyTooLarge { at: at(), limit_bytes });
         }
-        if let Some(encoding) = foreign_encoding(&response) {
-            if !response_is_good(&response) {
+        let is_success = response.status().is_success();
+        if let Some(encoding) = unrequested_encoding(&response) {
+            if !is_success {
                 return Ok((Body::Empty, 0));
             }
             return Err(RedfishError::NotJson {
@@ -403,21 +436,30 @@ impl Transport {
         if text.is_empty() {
             return Ok((Body::Empty, 0));
         }
-        let parsed = json::parse(text, &self.settings.limits).map_err(|refused| match refused {
-            Refused::TooCostly(why) => RedfishError::TooComplex { at: at(), why },
-            Refused::NotJson(why) => RedfishError::NotJson {
+        let body = self.parse_body(outgoing, url, is_success, text)?;
+        Ok((body, bytes.len()))
+    }
+
+    /// Parses the text of a body that is not empty. Only a successful GET must have JSON: errors are often XHTML pages, and
+    /// some actions answer a plain "OK".
+    fn parse_body(
+        &self,
+        outgoing: &Outgoing<'_>,
+        url: &Url,
+        is_success: bool,
+        text: &str,
+    ) -> Result<Body, RedfishError> {
+        let at = || self.exchange(&outgoing.method, url);
+        let must_be_json = outgoing.method == Method::GET && is_success;
+        match json::parse(text, &self.settings.limits) {
+            Ok(value) => Ok(Body::Json(value)),
+            Err(Refused::TooCostly(why)) => Err(RedfishError::TooComplex { at: at(), why }),
+            Err(Refused::NotJson(why)) if must_be_json => Err(RedfishError::NotJson {
                 at: at(),
                 why,
                 beginning: beginning(text),
-            },
-        });
-        match parsed {
-            Ok(value) => Ok((Body::Json(value), bytes.len())),
-            // Errors are often XHTML pages, and some actions answer a plain "OK".
-            Err(RedfishError::NotJson { .. }) if outgoing.method != Method::GET || !response_is_good(&response) => {
-                Ok((Body::Text(text.chars().take(20_000).collect()), bytes.len()))
-            }
-            Err(fault) => Err(fault),
+            }),
+            Err(Refused::NotJson(_)) => Ok(Body::Text(text.chars().take(MAX_TEXT_CHARS).collect())),
         }
     }
 
@@ -432,6 +474,7 @@ impl Transport {
         }
     }
 
+    /// The error for a failed send. A changed certificate explains any failure.
     fn classify(&self, method: &Method, url: &Url, source: SendError) -> RedfishError {
         if let Err(changed) = self.refuse_if_certificate_changed() {
             return changed;
@@ -451,7 +494,7 @@ impl Transport {
 }
 
 /// The head of a request, with its proof of identity.
-fn begin(method: &Method, url: &Url, proof: &Proof) -> request::Builder {
+fn request_head(method: &Method, url: &Url, proof: &Proof) -> request::Builder {
     let request = request::Builder::new().method(method).uri(url.as_str());
     match proof {
         Proof::Nothing => request,
@@ -463,21 +506,18 @@ fn begin(method: &Method, url: &Url, proof: &Proof) -> request::Builder {
     }
 }
 
-/// An encoding of the answer that was not requested: compressed answers are never decompressed here.
-fn foreign_encoding(response: &Answer) -> Option<String> {
+/// The encoding of an answer that has one. None was requested, and an answer is never decompressed here.
+fn unrequested_encoding(response: &Answer) -> Option<String> {
     let value = response.headers().get(header::CONTENT_ENCODING)?;
     let name: String = String::from_utf8_lossy(value.as_bytes())
         .trim()
         .chars()
-        .take(40)
+        .take(MAX_ENCODING_CHARS)
         .collect();
     (!name.is_empty() && !name.eq_ignore_ascii_case("identity")).then_some(name)
 }
 
-fn response_is_good(response: &Answer) -> bool {
-    response.status().is_success()
-}
-
+/// The value of a header that logs must not show.
 fn secret_header(text: &str) -> HeaderValue {
     // Tokens and base64 are ASCII. A BMC with any other token gets an empty one back, which it refuses.
     let mut value = HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""));
@@ -485,6 +525,10 @@ fn secret_header(text: &str) -> HeaderValue {
     value
 }
 
+/// The beginning of a body, for an error.
 fn beginning(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(60).collect()
+    text.chars()
+        .filter(|c| !c.is_control())
+        .take(MAX_BEGINNING_CHARS)
+        .collect()
 }

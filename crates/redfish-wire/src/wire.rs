@@ -11,7 +11,7 @@ use crate::environment::Environment;
 use crate::error::RedfishError;
 use crate::retry::{self, Attempts, Repeat};
 use crate::settings::RetryPolicy;
-use crate::transport::{Outgoing, Proof, Reply, Transport};
+use crate::transport::{Opening, Outgoing, Proof, Reply, Transport};
 use crate::upload::Upload;
 
 /// The transport with its retry policy.
@@ -40,8 +40,8 @@ impl Wire {
     /// Requests a WebSocket; any other answer is an error.
     pub async fn web_socket(&self, url: &Url, proof: &Proof) -> Result<Upgraded, RedfishError> {
         let reply = match self.transport.web_socket(url, proof).await? {
-            Ok(upgraded) => return Ok(upgraded),
-            Err(reply) => reply,
+            Opening::Opened(upgraded) => return Ok(upgraded),
+            Opening::Other(reply) => *reply,
         };
         let status = reply.status;
         if !status.is_success() && !status.is_informational() {
@@ -92,7 +92,7 @@ impl Wire {
     ) -> Result<(), RedfishError> {
         match retry::next_pause(&self.policy, repeat, attempts, &failure) {
             Some(pause) => {
-                let asked = matches!(
+                let has_delay = matches!(
                     &failure,
                     RedfishError::Status {
                         retry_after: Some(_),
@@ -101,7 +101,7 @@ impl Wire {
                 );
                 let jitter = self.environment.jitter();
                 // A pause that the BMC requested may become longer, but not shorter.
-                let pause = if asked {
+                let pause = if has_delay {
                     pause.mul_f64(1.0 + jitter * 0.1)
                 } else {
                     retry::spread(pause, jitter)

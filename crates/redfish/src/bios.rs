@@ -153,7 +153,7 @@ impl BmcClient {
             return Ok(None);
         };
         let file = self.get(&file).await?;
-        let Some(link) = english(&file) else {
+        let Some(link) = english_link(&file) else {
             return Ok(None);
         };
         let registry = AttributeRegistry::from(self.get(&link).await?);
@@ -283,9 +283,9 @@ impl BmcClient {
 }
 
 /// Whether a value that the BMC shows is the wished one, by its name or by its display name.
-fn is_same(rules: &BiosRules, name: &str, seen: &BiosValue, wish: &str) -> bool {
+fn is_same(rules: &BiosRules, name: &str, seen: &BiosValue, wanted: &str) -> bool {
     let seen = seen.to_string();
-    seen == wish || rules.get(name).is_some_and(|rule| rule.is_same(&seen, wish))
+    seen == wanted || rules.get(name).is_some_and(|rule| rule.is_same(&seen, wanted))
 }
 
 /// The requested settings that differ from the pending value, or from the value in force if none is pending.
@@ -348,9 +348,9 @@ fn fit(state: &BiosState, rules: &BiosRules, name: &str, value: &str) -> Result<
         (None, None) => {
             let folded = name.to_ascii_lowercase();
             let like = state.current.keys().chain(rules.keys());
-            let near = like.into_iter().find(|other| other.to_ascii_lowercase() == folded);
-            Err(match near {
-                Some(near) => format!("this BIOS has no such attribute; did you mean {near}?"),
+            let similar = like.into_iter().find(|other| other.to_ascii_lowercase() == folded);
+            Err(match similar {
+                Some(similar) => format!("this BIOS has no such attribute; did you mean {similar}?"),
                 None => "this BIOS has no such attribute".to_owned(),
             })
         }
@@ -428,7 +428,7 @@ fn registry_file(files: &[String], name: Option<&str>) -> Option<String> {
 }
 
 /// The location of a registry in English, or in its first language.
-fn english(file: &Resource) -> Option<String> {
+fn english_link(file: &Resource) -> Option<String> {
     let places = match file.at(&["Location"]) {
         Some(Value::Array(places)) => places.as_slice(),
         _ => return None,

@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changes_is_written_first() {
+    fn only_changed_fields_are_written_first() {
         let before = view("Hdd", "Once", "UEFI");
         let forms = forms(
             BootPayload::Changed,
@@ -521,29 +521,29 @@ mod tests {
     #[test]
     fn profiles_choose_the_first_form() {
         let before = view("None", "Disabled", "Legacy");
-        let wish = plan("Pxe", Persistence::Once, None);
+        let target_plan = plan("Pxe", Persistence::Once, None);
         let full = r#"{"BootSourceOverrideTarget":"Pxe","BootSourceOverrideEnabled":"Once","BootSourceOverrideMode":"Legacy"}"#;
-        assert_eq!(forms(BootPayload::Full, &before, &wish)[0], full);
+        assert_eq!(forms(BootPayload::Full, &before, &target_plan)[0], full);
         let short = r#"{"BootSourceOverrideTarget":"Pxe","BootSourceOverrideEnabled":"Once"}"#;
-        assert_eq!(forms(BootPayload::WithEnabled, &before, &wish)[0], short);
+        assert_eq!(forms(BootPayload::WithEnabled, &before, &target_plan)[0], short);
         // No form sends a target alone if the override would stay disabled.
         assert!(
-            forms(BootPayload::Changed, &before, &wish)
+            forms(BootPayload::Changed, &before, &target_plan)
                 .iter()
                 .all(|form| form.contains("Once"))
         );
     }
 
     #[test]
-    fn clearing_goes_by_enabled_first() {
-        let wish = plan("None", Persistence::Disabled, None);
-        let forms = forms(BootPayload::Changed, &view("Pxe", "Once", "UEFI"), &wish);
+    fn clearing_disables_the_override_first() {
+        let target_plan = plan("None", Persistence::Disabled, None);
+        let forms = forms(BootPayload::Changed, &view("Pxe", "Once", "UEFI"), &target_plan);
         assert_eq!(forms[0], r#"{"BootSourceOverrideEnabled":"Disabled"}"#);
         assert_eq!(forms.last().unwrap(), r#"{"BootSourceOverrideTarget":"None"}"#);
     }
 
     #[test]
-    fn targets_in_the_words_of_the_bmc() {
+    fn targets_have_the_names_of_the_bmc() {
         let owned = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let standard = Profile::default();
         let forcing = Profile {
@@ -568,11 +568,11 @@ mod tests {
     }
 
     #[test]
-    fn known_differences_are_told_from_others() {
+    fn known_differences_are_distinguished_from_others() {
         let mut profile = Profile::default();
-        let wish = plan("Pxe", Persistence::Once, Some(BootMode::Uefi));
+        let target_plan = plan("Pxe", Persistence::Once, Some(BootMode::Uefi));
         let reading = view("UefiBootNext", "Once", "UEFI");
-        let (known, unknown) = differences(&profile, &wish, &reading);
+        let (known, unknown) = differences(&profile, &target_plan, &reading);
         assert_eq!((known.len(), unknown.len()), (0, 1));
         profile.boot_read_back.push(crate::quirks::ReadBack {
             property: TARGET.to_owned(),
@@ -580,7 +580,7 @@ mod tests {
             seen: "UefiBootNext".to_owned(),
             note: "as expected".to_owned(),
         });
-        let (known, unknown) = differences(&profile, &wish, &reading);
+        let (known, unknown) = differences(&profile, &target_plan, &reading);
         assert_eq!((known.len(), unknown.len()), (1, 0));
         let cleared = differences(
             &profile,

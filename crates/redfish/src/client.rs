@@ -15,7 +15,7 @@ use rackwright_redfish_wire::retry::{Attempts, Repeat};
 use rackwright_redfish_wire::sender::Answer;
 use rackwright_redfish_wire::session::{self, Login, LoginMethod};
 use rackwright_redfish_wire::tls::{CertificateFingerprint, Pin};
-use rackwright_redfish_wire::transport::{Body, Outgoing, Proof, Reply, Transport};
+use rackwright_redfish_wire::transport::{Body, Opening, Outgoing, Proof, Reply, Transport};
 use rackwright_redfish_wire::upload::Upload;
 use rackwright_redfish_wire::wire::Wire;
 use serde_json::Value;
@@ -107,7 +107,7 @@ impl BmcClient {
     pub async fn hints(&self) -> BmcHints {
         BmcHints {
             system: self.inner.system_path.get().cloned(),
-            login: self.inner.login.way().await,
+            login: self.inner.login.login_method().await,
         }
     }
 
@@ -195,7 +195,7 @@ impl BmcClient {
     /// Closes the connections. Keeps the session and the facts about the BMC, which are small, for the next call.
     pub fn rest(&self) {
         self.recent().read = None;
-        self.inner.wire.transport.rest();
+        self.inner.wire.transport.close_connections();
     }
 
     /// Deletes the session. Every later call fails with [`RedfishError::Closed`].
@@ -636,10 +636,10 @@ impl BmcClient {
         let credential = login.credential(wire).await?;
         let at = wire.transport.exchange(&Method::GET, &url);
         match wire.transport.stream(&url, &credential.proof, last_id).await? {
-            Ok(response) => Ok(Some((at, response))),
+            Opening::Opened(response) => Ok(Some((at, response))),
             // The BMC accepted the session for other resources, so a refusal here is final.
-            Err(head) if head.status.is_success() || head.status.is_client_error() => Ok(None),
-            Err(head) => Err(RedfishError::Status {
+            Opening::Other(head) if head.status.is_success() || head.status.is_client_error() => Ok(None),
+            Opening::Other(head) => Err(RedfishError::Status {
                 at,
                 status: head.status.as_u16(),
                 detail: head.messages(),

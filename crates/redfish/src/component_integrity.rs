@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_odd_is_left_out_and_the_rest_is_read() {
+    fn malformed_entries_are_left_out_and_the_rest_is_read() {
         let seen = component(json!({
             "ComponentIntegrityType": "SPDM",
             "TargetComponentURI": "/redfish/v1/Chassis/GPU_0",

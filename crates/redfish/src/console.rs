@@ -70,9 +70,9 @@ fn is_on(resource: &Resource, at: &[&str]) -> bool {
 }
 
 fn port(resource: &Resource, at: &[&str], standard: u16) -> u16 {
-    let told = resource.whole(&[at, &["Port"]].concat());
-    let told = told.and_then(|port| u16::try_from(port).ok());
-    told.filter(|port| *port != 0).unwrap_or(standard)
+    let port = resource.whole(&[at, &["Port"]].concat());
+    let port = port.and_then(|port| u16::try_from(port).ok());
+    port.filter(|port| *port != 0).unwrap_or(standard)
 }
 
 /// A text that is safe to type: one line without control characters.
@@ -102,17 +102,17 @@ fn of_system(system: &Resource) -> ConsoleOffer {
 
 /// Adds the facts of the manager and of its profile.
 fn with_manager(mut offer: ConsoleOffer, manager: Option<&Resource>, known: Option<&ConsoleSsh>) -> ConsoleOffer {
-    let says = |service: &str, kind: &str| {
+    let offers = |service: &str, kind: &str| {
         manager.is_some_and(|manager| {
             let kinds = manager.texts(&[service, "ConnectTypesSupported"]);
-            is_on(manager, &[service]) && kinds.iter().any(|said| said.eq_ignore_ascii_case(kind))
+            is_on(manager, &[service]) && kinds.iter().any(|offered| offered.eq_ignore_ascii_case(kind))
         })
     };
-    if offer.ipmi_port.is_none() && says("SerialConsole", "IPMI") {
+    if offer.ipmi_port.is_none() && offers("SerialConsole", "IPMI") {
         offer.ipmi_port = Some(IPMI_PORT);
     }
     // A shell alone is useless without known commands to type there.
-    let has_shell = says("SerialConsole", "SSH") || (known.is_some() && says("CommandShell", "SSH"));
+    let has_shell = offers("SerialConsole", "SSH") || (known.is_some() && offers("CommandShell", "SSH"));
     let is_silent = manager.is_none_or(|manager| manager.at(&["CommandShell"]).is_none());
     if has_shell || (known.is_some() && is_silent) {
         offer.ssh = Some(SshConsole {
@@ -143,7 +143,7 @@ mod tests {
 
     /// As recorded from a Supermicro SYS-821GE.
     #[test]
-    fn newer_bmcs_say_it_at_the_system() {
+    fn newer_bmcs_report_consoles_at_the_system() {
         let offer = of_system(&resource(json!({"SerialConsole": {
             "MaxConcurrentSessions": 1,
             "SSH": {"ServiceEnabled": true, "Port": 22, "SharedWithManagerCLI": true,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_switched_off_or_odd_is_not_offered() {
+    fn disabled_consoles_are_not_offered_and_malformed_fields_are_left_out() {
         for off in [
             json!({}),
             json!({"SerialConsole": null}),
@@ -182,16 +182,16 @@ mod tests {
         ] {
             assert_eq!(of_system(&resource(off)), ConsoleOffer::default());
         }
-        let odd = of_system(&resource(json!({"SerialConsole": {"SSH": {
+        let malformed = of_system(&resource(json!({"SerialConsole": {"SSH": {
             "Port": 70000, "ConsoleEntryCommand": "a\nreboot"
         }}})));
-        let ssh = odd.ssh.unwrap();
+        let ssh = malformed.ssh.unwrap();
         assert_eq!((ssh.port, ssh.commands), (22, vec![]));
     }
 
     /// As recorded from an iDRAC9 (SerialConsole off), a DGX H100 and a Gigabyte machine.
     #[test]
-    fn older_ones_say_at_the_manager_that_there_is_a_shell() {
+    fn older_bmcs_report_a_shell_at_the_manager() {
         let idrac = resource(json!({
             "SerialConsole": {"ConnectTypesSupported": [], "ServiceEnabled": false},
             "CommandShell": {"ConnectTypesSupported": ["SSH", "IPMI"], "ServiceEnabled": true}
@@ -200,7 +200,7 @@ mod tests {
         let offer = with_manager(ConsoleOffer::default(), Some(&idrac), Some(&typed));
         assert_eq!(offer.ssh.unwrap().commands, ["connect com2"]);
         let without = with_manager(ConsoleOffer::default(), Some(&idrac), None);
-        assert_eq!(without, ConsoleOffer::default(), "nobody knows what to type");
+        assert_eq!(without, ConsoleOffer::default(), "the command is unknown");
 
         let dgx = resource(json!({
             "SerialConsole": {"ConnectTypesSupported": ["IPMI"], "ServiceEnabled": true},

@@ -396,9 +396,9 @@ mod tests {
     #[test]
     fn an_entry_that_is_only_a_link_is_none() {
         assert_eq!(LogEntry::of("SEL", &json!({"@odata.id": "/x/1"})), None);
-        let odd =
+        let malformed =
             json!({"@odata.id": "/x/7/", "Message": "a\u{7}b", "Created": "never", "Severity": 3, "MessageId": "N/A"});
-        let entry = LogEntry::of("SEL", &odd).unwrap();
+        let entry = LogEntry::of("SEL", &malformed).unwrap();
         assert_eq!((entry.id.as_str(), entry.message.as_str()), ("7", "a b"));
         assert_eq!(
             (entry.created, entry.severity.as_deref(), entry.message_id),

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_that_cannot_be_opened_close_the_door() {
+    async fn streams_that_cannot_be_opened_close_the_gate() {
         let (client, listener) = client().await;
         for _ in 0..5 {
             let hangs_up = async { drop(accept(&listener).await) };
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_open_stream_keeps_nobody_from_the_door() {
+    async fn an_open_stream_does_not_occupy_the_gate() {
         const PLACES: usize = 4;
         let (client, listener) = client().await;
         let answer = async |body: &str| {
@@ -239,7 +239,7 @@ mod tests {
             assert_eq!(may_change_power(&one(id, origin)), expected, "{id} {origin}");
         }
         let deep = format!("{{\"Events\": {}{}}}", "[".repeat(5000), "]".repeat(5000));
-        for nothing in [
+        for unrelated in [
             "",
             "[]",
             "{}",
@@ -248,7 +248,7 @@ mod tests {
             "{",
             &deep,
         ] {
-            assert!(!may_change_power(nothing), "{:.60}", nothing);
+            assert!(!may_change_power(unrelated), "{:.60}", unrelated);
         }
     }
 }

@@ -185,6 +185,17 @@ impl BmcClient {
         Ok((drives, walk.gaps))
     }
 
+    /// The network adapters alone, and the gaps of that reading.
+    ///
+    /// # Errors
+    /// Those of [`inventory`](Self::inventory).
+    pub async fn adapters(&self) -> Result<(Vec<Nic>, Vec<InventoryGap>), RedfishError> {
+        let system = self.system().await?;
+        let mut walk = Walk::new(self);
+        let adapters = walk.adapters(&system).await?;
+        Ok((adapters, walk.gaps))
+    }
+
     /// All Ethernet addresses of the machine, those of the system's own interfaces first.
     ///
     /// # Errors

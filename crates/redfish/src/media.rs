@@ -64,7 +64,7 @@ impl BmcClient {
     pub async fn insert_media(&self, image_url: &str, kind: MediaKind) -> Result<VirtualMedia, RedfishError> {
         let slots = self.virtual_media().await?;
         let mut refusal = None;
-        for slot in slots.iter().filter(|slot| slot.plays(kind)) {
+        for slot in slots.iter().filter(|slot| slot.accepts(kind)) {
             match self.insert_into(slot, image_url).await {
                 Ok(slot) => return Ok(slot),
                 // A slot that only the BMC's own viewer can fill answers with one of these; the next slot may work.

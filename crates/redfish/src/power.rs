@@ -119,7 +119,7 @@ impl BmcClient {
                 }
                 continue;
             }
-            let busy = failure.messages().is_some_and(|said| said.is_busy());
+            let busy = failure.messages().is_some_and(|messages| messages.is_busy());
             if !busy && !matches!(failure.status(), Some(400 | 409)) {
                 return Err(failure);
             }
@@ -259,7 +259,10 @@ fn is_unknown_type(failure: &RedfishError) -> bool {
         "PropertyValueNotInList",
         "ActionParameterUnknown",
     ];
-    failure.status() == Some(501) || failure.messages().is_some_and(|said| IDS.iter().any(|id| said.has(id)))
+    failure.status() == Some(501)
+        || failure
+            .messages()
+            .is_some_and(|messages| IDS.iter().any(|id| messages.has(id)))
 }
 
 #[cfg(test)]

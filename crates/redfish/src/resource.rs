@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn empty_and_odd_etags_are_dropped() {
+    fn empty_and_malformed_etags_are_dropped() {
         for (etag, usable) in [
             ("\"a\"", true),
             ("W/\"a\"", true),

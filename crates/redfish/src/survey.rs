@@ -91,9 +91,9 @@ fn reason(failure: &RedfishError) -> Option<String> {
 /// Whether a resource is a service root: by type or version, and with links.
 fn is_service_root(root: &Resource) -> bool {
     let kind = root.text(&["@odata.type"]).unwrap_or_default();
-    let says_so = kind.starts_with("#ServiceRoot.") || root.text(&["RedfishVersion"]).is_some();
+    let has_type = kind.starts_with("#ServiceRoot.") || root.text(&["RedfishVersion"]).is_some();
     let view = ServiceRoot::from(root.clone());
-    says_so
+    has_type
         && [view.systems(), view.chassis(), view.managers()]
             .iter()
             .any(Option::is_some)

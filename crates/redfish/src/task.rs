@@ -106,12 +106,12 @@ impl BmcClient {
                 messages: BmcMessages::default(),
             });
         };
-        let mut wish = task.retry_after;
+        let mut requested_pause = task.retry_after;
         let mut last;
         loop {
             match self.look_at_task(place).await {
                 Ok(TaskLook::Done(report)) => return Ok(report),
-                Ok(TaskLook::Running { seen, retry_after, .. }) => (last, wish) = (seen, retry_after),
+                Ok(TaskLook::Running { seen, retry_after, .. }) => (last, requested_pause) = (seen, retry_after),
                 Ok(TaskLook::Gone) => match places.next() {
                     Some(next) => {
                         place = next;
@@ -127,7 +127,7 @@ impl BmcClient {
                 Err(failure) if failure.kind() == ErrorKind::Retryable => last = failure.to_string(),
                 Err(failure) => return Err(failure),
             }
-            if !poll.pause(wish).await {
+            if !poll.pause(requested_pause).await {
                 return Err(RedfishError::WaitedTooLong {
                     bmc: self.address(),
                     what: format!("the end of task {}", place.path()),
@@ -180,9 +180,9 @@ impl BmcClient {
                     TaskPhase::Failed => return Err(failed(state, task.messages())),
                     TaskPhase::Running => {
                         let percent = task.percent();
-                        let told = percent.map(|percent| format!(" {percent} %")).unwrap_or_default();
+                        let progress = percent.map(|percent| format!(" {percent} %")).unwrap_or_default();
                         TaskLook::Running {
-                            seen: format!("{state}{told}"),
+                            seen: format!("{state}{progress}"),
                             percent,
                             retry_after: reply.retry_after,
                         }

@@ -71,8 +71,8 @@ async fn check(expected: &Expected) {
         bad.iter().take(3).collect::<Vec<_>>()
     );
     assert!(bad.len() * 20 <= good.len() + bad.len(), "{name}: {bad:?}");
-    let wish = [("NoSuchAttribute".to_owned(), "x".to_owned())].into();
-    let refused = client.set_bios(&state, &wish).await.unwrap_err();
+    let settings = [("NoSuchAttribute".to_owned(), "x".to_owned())].into();
+    let refused = client.set_bios(&state, &settings).await.unwrap_err();
     assert!(
         matches!(refused, RedfishError::UnfitSettings { .. }),
         "{name}: {refused}"

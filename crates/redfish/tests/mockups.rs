@@ -124,7 +124,7 @@ async fn record_anew(name: &'static str) {
         .filter(|(path, body)| secret_in(path, body).is_some());
     let revealing: BTreeSet<String> = revealing.map(|(path, _)| key(path)).collect();
     println!(
-        "{name}: {} resources recorded anew, {} reveal the machine",
+        "{name}: {} resources recorded, {} reveal the machine",
         recording.resources.len(),
         revealing.len()
     );
@@ -351,7 +351,7 @@ async fn recorded_readings() {
             .temperatures
             .iter()
             .find(|one| one.upper_critical.is_some_and(|limit| one.celsius >= limit));
-        assert_eq!(hot, None, "{name}: a machine that ran well is said to be too hot");
+        assert_eq!(hot, None, "{name}: a healthy machine reads as too hot");
         recorded.close(|_, _| false).await;
     }
 }

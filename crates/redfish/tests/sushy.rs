@@ -36,7 +36,7 @@ async fn serve_image() -> String {
 }
 
 #[tokio::test]
-async fn a_bmc_that_nobody_here_wrote() {
+async fn an_independent_bmc_emulator() {
     let mut emulator = Emulator::start(Driver::Fake).await;
     let client = emulator.connect().await;
 
@@ -158,7 +158,11 @@ async fn boot(client: &BmcClient) {
         .iter()
         .map(|one| (one.wanted.as_str(), one.seen.as_str()))
         .collect();
-    assert_eq!(deviations, [("Once", "Continuous")], "known, so told and not an error");
+    assert_eq!(
+        deviations,
+        [("Once", "Continuous")],
+        "known, so reported and not an error"
+    );
     let disk = client
         .set_boot(BootTarget::Disk, Persistence::Continuous, None)
         .await
@@ -219,7 +223,7 @@ async fn media(client: &BmcClient) {
         .unwrap_err();
     assert!(
         failure.to_string().contains("nothing.iso"),
-        "the emulator's own words: {failure}"
+        "the emulator's own message: {failure}"
     );
 }
 
@@ -281,7 +285,7 @@ async fn readings(client: &BmcClient) {
 /// The update service accepts only `SimpleUpdate`, although it lists a push URI, and the fake driver has no firmware: the
 /// client finds the way and passes on the error. With libvirt the same call raises the BIOS version.
 #[tokio::test]
-async fn its_update_service_is_asked_by_the_way_that_is_there() {
+async fn the_update_service_of_the_emulator_is_used_by_its_offered_method() {
     let mut emulator = Emulator::start(Driver::Fake).await;
     let client = emulator.connect().await;
     let state = client.firmware().await.unwrap();

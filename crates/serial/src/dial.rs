@@ -84,14 +84,14 @@ pub enum DialError {
         shown: String,
     },
     /// Permanent: the BMC offers no algorithm that this client supports.
-    #[error("{at} offers no supported SSH {what}; it offers {theirs}")]
+    #[error("{at} offers no supported SSH {what}; it offers {offered}")]
     NothingInCommon {
         /// Host and port.
         at: String,
         /// "host key", "cipher" and so on.
         what: String,
         /// The BMC's offer.
-        theirs: String,
+        offered: String,
     },
     /// Permanent until the password changes.
     #[error("{at} refuses the user {user} by SSH")]
@@ -233,7 +233,7 @@ fn handshake_error(at: &str, target: &SshTarget, error: HandshakeError) -> DialE
                 AlgorithmKind::Key => "host key".to_owned(),
                 other => format!("{other:?}").to_ascii_lowercase(),
             },
-            theirs: theirs.join(", "),
+            offered: theirs.join(", "),
         },
         HandshakeError::Russh(source) => DialError::Protocol {
             at,

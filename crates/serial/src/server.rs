@@ -284,8 +284,8 @@ impl ClientHandler {
 /// Sends messages to a client until the session ends.
 async fn show(handle: Handle, channel: ChannelId, mut output: mpsc::Receiver<ConsoleOutput>) {
     let mut status = 0;
-    while let Some(said) = output.recv().await {
-        let sent = match said {
+    while let Some(message) = output.recv().await {
+        let sent = match message {
             ConsoleOutput::Data(bytes) => handle.data(channel, bytes).await.is_ok(),
             ConsoleOutput::Notice(text) => note(&handle, channel, &text).await,
             ConsoleOutput::End(text) => {

@@ -88,11 +88,11 @@ impl Device {
 
     /// The messages between BMC and device, with the device's signature.
     fn statement(&self, nonce: &[u8; 32]) -> Result<Vec<u8>, Fault> {
-        let mut said = agreed();
+        let mut transcript = agreed();
         // GET_MEASUREMENTS: all, signed, with the key of slot 0.
-        said.extend([0x12, 0xE0, 0x01, 0xFF]);
-        said.extend(nonce);
-        said.push(0);
+        transcript.extend([0x12, 0xE0, 0x01, 0xFF]);
+        transcript.extend(nonce);
+        transcript.push(0);
         let mut record = Vec::new();
         for (index, kind, value) in self.measurements() {
             let length = u16::try_from(value.len()).map_err(|_| Fault::internal("a measurement is too long"))?;
@@ -103,24 +103,24 @@ impl Device {
             record.extend(value);
         }
         // MEASUREMENTS: three blocks, the device's nonce, no opaque data.
-        said.extend([0x12, 0x60, 0x00, 0x00, 3]);
+        transcript.extend([0x12, 0x60, 0x00, 0x00, 3]);
         let length = u32::try_from(record.len()).map_err(|_| Fault::internal("the record is too long"))?;
-        said.extend(length.to_le_bytes().into_iter().take(3));
-        said.extend(record);
-        said.extend([0x5A; 32]);
-        said.extend([0, 0]);
+        transcript.extend(length.to_le_bytes().into_iter().take(3));
+        transcript.extend(record);
+        transcript.extend([0x5A; 32]);
+        transcript.extend([0, 0]);
 
         let mut message = b"dmtf-spdm-v1.2.*".repeat(4);
         message.extend([0; 6]);
         message.extend(b"responder-measurements signing");
-        message.extend(digest(&SHA384, &said).as_ref());
+        message.extend(digest(&SHA384, &transcript).as_ref());
         let signature = self.key.sign(&random::source(), &message);
-        said.extend(
+        transcript.extend(
             signature
                 .map_err(|_| Fault::internal("the device cannot sign"))?
                 .as_ref(),
         );
-        Ok(said)
+        Ok(transcript)
     }
 
     fn answer(&mut self, nonce: &[u8; 32]) -> Result<String, Fault> {
@@ -143,20 +143,20 @@ impl Device {
 
 /// GET_VERSION to ALGORITHMS, as any SPDM 1.2 device with P-384 and SHA-384 exchanges them.
 fn agreed() -> Vec<u8> {
-    let mut said = vec![0x10, 0x84, 0, 0];
-    said.extend([0x10, 0x04, 0, 0, 0, 1, 0x00, 0x12]);
+    let mut negotiation = vec![0x10, 0x84, 0, 0];
+    negotiation.extend([0x10, 0x04, 0, 0, 0, 1, 0x00, 0x12]);
     for code in [0xE1, 0x61] {
         // No flags matter here; both sides accept messages of 4608 bytes.
-        said.extend([0x12, code, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x12, 0, 0, 0, 0x12, 0, 0]);
+        negotiation.extend([0x12, code, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x12, 0, 0, 0, 0x12, 0, 0]);
     }
     let (p384, sha384) = (0x80_u32.to_le_bytes(), 0x02_u32.to_le_bytes());
-    said.extend([0x12, 0xE3, 0, 0, 32, 0, 1, 0]);
-    said.extend(p384.into_iter().chain(sha384).chain([0; 16]));
-    said.extend([0x12, 0x63, 0, 0, 36, 0, 1, 0]);
+    negotiation.extend([0x12, 0xE3, 0, 0, 32, 0, 1, 0]);
+    negotiation.extend(p384.into_iter().chain(sha384).chain([0; 16]));
+    negotiation.extend([0x12, 0x63, 0, 0, 36, 0, 1, 0]);
     // Measurements also use SHA-384.
-    said.extend(0x04_u32.to_le_bytes());
-    said.extend(p384.into_iter().chain(sha384).chain([0; 16]));
-    said
+    negotiation.extend(0x04_u32.to_le_bytes());
+    negotiation.extend(p384.into_iter().chain(sha384).chain([0; 16]));
+    negotiation
 }
 
 impl Bmc {
@@ -229,7 +229,7 @@ pub(super) async fn list(To(bmc): To, uri: Uri) -> Result<Response, Fault> {
 pub(super) async fn read(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
     let path = uri.path().to_owned();
     let body = bmc.with_device(&id, &uri, |device| {
-        let said: Vec<Value> = device
+        let measurements: Vec<Value> = device
             .measurements()
             .into_iter()
             .map(|(index, kind, value)| {
@@ -255,7 +255,7 @@ pub(super) async fn read(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Resul
                 "IdentityAuthentication": {"ResponderAuthentication": {
                     "ComponentCertificate": {"@odata.id": format!("{path}/Certificate")},
                 }},
-                "MeasurementSet": {"MeasurementSpecification": "DMTF", "Measurements": said},
+                "MeasurementSet": {"MeasurementSpecification": "DMTF", "Measurements": measurements},
             },
         });
         if device.fault != ComponentFault::Unsigned {

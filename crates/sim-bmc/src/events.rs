@@ -59,7 +59,7 @@ pub(super) async fn stream(To(bmc): To, headers: HeaderMap) -> Result<Response, 
     }
     let place = StreamSlot::take(&bmc).ok_or_else(|| Fault::unavailable(30))?;
     let (sender, receiver) = mpsc::channel(WAITING);
-    tokio::spawn(tell(place, sender));
+    tokio::spawn(send_events(place, sender));
     let mut response = Response::new(Body::new(Pieces(receiver)));
     *response.status_mut() = StatusCode::OK;
     let kind = HeaderValue::from_static("text/event-stream");
@@ -85,13 +85,13 @@ impl Drop for StreamSlot {
 }
 
 /// Reports the machine's power until the client or the BMC is gone.
-async fn tell(place: StreamSlot, sender: mpsc::Sender<Bytes>) {
+async fn send_events(place: StreamSlot, sender: mpsc::Sender<Bytes>) {
     let bmc = &place.0;
     let mut power = bmc.host.state().power;
     let mut piece = Bytes::from_static(b": hello\n\n");
     while !bmc.host.is_down() && sender.send(piece).await.is_ok() {
         piece = tokio::select! {
-            now = bmc.host.power_other_than(power) => {
+            now = bmc.host.wait_power_change(power) => {
                 power = now;
                 let number = bmc.streams.events.fetch_add(1, Ordering::Relaxed) + 1;
                 event(number, now, bmc.host.clock_skew_s())

@@ -180,8 +180,8 @@ impl Firmware {
         let is_ignored = !pending.is_empty() && ignores();
         match &mut self.job {
             Some(job) if matches!(job.progress, Progress::Scheduled) => {
-                let brings = (!is_ignored).then_some(pending);
-                job.progress = Progress::Running(Instant::now() + job.lasts, brings);
+                let new_versions = (!is_ignored).then_some(pending);
+                job.progress = Progress::Running(Instant::now() + job.lasts, new_versions);
             }
             _ if is_ignored => {}
             _ => self.current.extend(pending),
@@ -196,18 +196,18 @@ impl Firmware {
     /// Ends the job if its time is over.
     fn end_job(&mut self) {
         let Some(job) = &mut self.job else { return };
-        let Progress::Running(until, brings) = &mut job.progress else {
+        let Progress::Running(until, new_versions) = &mut job.progress else {
             return;
         };
         if Instant::now() < *until {
             return;
         }
-        let brings = brings.take();
-        job.progress = match brings {
+        let new_versions = new_versions.take();
+        job.progress = match new_versions {
             Some(_) => Progress::Completed,
             None => Progress::Failed,
         };
-        self.current.extend(brings.unwrap_or_default());
+        self.current.extend(new_versions.unwrap_or_default());
     }
 
     /// A new job for the pending values, in place of the previous one.

@@ -53,7 +53,7 @@ pub trait Host: Send + Sync {
     }
 
     /// Waits until the power state differs from `known`, and returns it. A state without duration may be missed.
-    async fn power_other_than(&self, known: PowerState) -> PowerState;
+    async fn wait_power_change(&self, known: PowerState) -> PowerState;
 
     /// The machine's power and temperature; `None` if it has no sensors.
     fn climate(&self) -> Option<Climate> {

@@ -71,7 +71,7 @@ async fn corrupt(answer: Response, bad_answer: BadAnswer) -> Response {
         BadAnswer::Truncated => Body::from(bytes.slice(..bytes.len() / 2)),
         BadAnswer::Types => match serde_json::from_slice::<Value>(&bytes) {
             Ok(mut value) => {
-                confuse(&mut value);
+                swap_types(&mut value);
                 Body::from(value.to_string())
             }
             Err(_) => Body::from(bytes),
@@ -81,13 +81,13 @@ async fn corrupt(answer: Response, bad_answer: BadAnswer) -> Response {
     Response::from_parts(parts, bad_answer)
 }
 
-fn confuse(value: &mut Value) {
+fn swap_types(value: &mut Value) {
     match value {
         Value::Object(object) => {
             let members = object.iter_mut().filter(|(name, _)| !name.starts_with("@odata."));
-            members.for_each(|(_, value)| confuse(value));
+            members.for_each(|(_, value)| swap_types(value));
         }
-        Value::Array(array) => array.iter_mut().for_each(confuse),
+        Value::Array(array) => array.iter_mut().for_each(swap_types),
         Value::String(text) => *value = Value::Number(Number::from(text.len())),
         Value::Number(number) => *value = json!(number.to_string()),
         Value::Bool(_) | Value::Null => {}
@@ -99,10 +99,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_outlive_the_confusion() {
+    fn links_survive_swapped_types() {
         let mut value =
             json!({"@odata.id": "/redfish/v1", "Count": 3, "Members": [{"@odata.id": "/x", "Name": "four"}]});
-        confuse(&mut value);
+        swap_types(&mut value);
         assert_eq!(
             value,
             json!({"@odata.id": "/redfish/v1", "Count": "3", "Members": [{"@odata.id": "/x", "Name": 4}]})

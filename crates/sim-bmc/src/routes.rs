@@ -231,14 +231,14 @@ pub fn router() -> Router {
 // ---- what every request passes through ----
 
 async fn common_headers(request: Request, next: Next) -> Response {
-    let asked = request.headers().get(ODATA_VERSION).cloned();
+    let version = request.headers().get(ODATA_VERSION).cloned();
     let allow = allowed(request.uri().path());
     let query = request.uri().query().unwrap_or_default();
     let unknown = query
         .split('&')
         .find(|parameter| parameter.starts_with('$'))
         .map(str::to_owned);
-    let mut response = match (asked, unknown) {
+    let mut response = match (version, unknown) {
         (Some(version), _) if version != "4.0" => {
             Fault::odata_version(version.to_str().unwrap_or("unreadable")).into_response()
         }

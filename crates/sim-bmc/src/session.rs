@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_sessions_admit_nobody() {
+    fn closed_sessions_are_refused() {
         let mut sessions = Sessions::new(1, TIMEOUT);
         let start = Instant::now();
         let (id, token) = sessions.open("admin", start).unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn basic_headers_are_taken_apart() {
+    fn basic_headers_are_parsed() {
         assert_eq!(basic("Basic YWRtaW46YTpi"), Some(("admin".into(), "a:b".into())));
         assert_eq!(basic("Bearer YWRtaW46YTpi"), None);
         assert_eq!(basic("Basic !"), None);

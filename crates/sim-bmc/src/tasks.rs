@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 pub(super) const TASKS: &str = "/redfish/v1/TaskService/Tasks";
 const MONITORS: &str = "/redfish/v1/TaskService/TaskMonitors";
 /// Seconds until a client may poll a task again.
-const ASK_AGAIN_S: &str = "1";
+const TASK_RETRY_AFTER_S: &str = "1";
 
 fn find(bmc: &Bmc, id: &str, uri: &Uri) -> Result<Task, Fault> {
     let tasks = bmc.host.tasks().unwrap_or_default();
@@ -38,7 +38,7 @@ fn in_progress(task: &Task) -> Response {
     if let Ok(monitor) = HeaderValue::try_from(format!("{MONITORS}/{}", task.number)) {
         headers.insert(header::LOCATION, monitor);
     }
-    headers.insert(header::RETRY_AFTER, HeaderValue::from_static(ASK_AGAIN_S));
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static(TASK_RETRY_AFTER_S));
     response
 }
 

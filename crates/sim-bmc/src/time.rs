@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written_as_people_write_them() {
+    fn times_are_written_as_dates() {
         for (unix_s, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_399, "2000-02-28T23:59:59Z"),

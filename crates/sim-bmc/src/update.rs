@@ -406,10 +406,10 @@ async fn carry_out(bmc: Arc<Bmc>, settings: UpdateSettings, job: Job) {
     if is_machines {
         // The version runs from the next power-on.
         while bmc.host.state().powered {
-            bmc.host.power_other_than(bmc.host.state().power).await;
+            bmc.host.wait_power_change(bmc.host.state().power).await;
         }
         while !bmc.host.state().powered {
-            bmc.host.power_other_than(bmc.host.state().power).await;
+            bmc.host.wait_power_change(bmc.host.state().power).await;
         }
     }
     bmc.updates.lock().run(&job.component, &job.version);

@@ -29,7 +29,7 @@ pub(super) async fn open(To(bmc): To, mut request: Request) -> Result<Response, 
     if !is_there {
         return Err(Fault::not_found(PATH));
     }
-    let Some(key) = asked(request.headers()) else {
+    let Some(key) = accept_key(request.headers()) else {
         return answer(StatusCode::UPGRADE_REQUIRED, None);
     };
     let upgrade = hyper::upgrade::on(&mut request);
@@ -51,16 +51,16 @@ fn answer(status: StatusCode, accept: Option<&str>) -> Result<Response, Fault> {
 }
 
 /// The accept value for a WebSocket request; `None` if it is not one.
-fn asked(headers: &HeaderMap) -> Option<String> {
-    let says = |name: header::HeaderName, word: &str| {
+fn accept_key(headers: &HeaderMap) -> Option<String> {
+    let has_value = |name: header::HeaderName, word: &str| {
         let value = headers.get(name).and_then(|value| value.to_str().ok());
         value.is_some_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(word)))
     };
-    let is_asked = says(header::CONNECTION, "upgrade")
-        && says(header::UPGRADE, "websocket")
-        && says(header::SEC_WEBSOCKET_VERSION, "13");
+    let is_upgrade = has_value(header::CONNECTION, "upgrade")
+        && has_value(header::UPGRADE, "websocket")
+        && has_value(header::SEC_WEBSOCKET_VERSION, "13");
     let key = headers.get(header::SEC_WEBSOCKET_KEY)?;
-    is_asked.then(|| derive_accept_key(key.as_bytes()))
+    is_upgrade.then(|| derive_accept_key(key.as_bytes()))
 }
 
 /// Runs until the client leaves. The connection no longer belongs to the web server.

@@ -64,7 +64,7 @@ async fn drives_machines_of_each_profile() {
 }
 
 #[tokio::test]
-async fn reads_what_the_machine_consists_of() {
+async fn reads_the_inventory_of_the_machine() {
     let fleet = fleet(Profile::DgxH100, 1, "").await;
     let client = connect(&fleet.node(0)).await.unwrap();
     let inventory = client.inventory().await.unwrap();
@@ -82,7 +82,7 @@ async fn gets_through_a_bmc_that_is_busy_and_out_of_sessions() {
 }
 
 #[tokio::test]
-async fn says_that_a_bmc_is_down_and_that_trying_again_may_help() {
+async fn reports_a_bmc_that_is_down_as_a_temporary_error() {
     let fleet = fleet(Profile::Instant, 1, "{fault: bmc-down}").await;
     let failure = match connect(&fleet.node(0)).await {
         Ok(client) => client.system().await.map(drop).unwrap_err(),
@@ -106,7 +106,7 @@ async fn many_machines_at_once() {
 }
 
 #[tokio::test]
-async fn a_stream_tells_when_the_power_has_changed_and_only_four_are_open_at_once() {
+async fn a_stream_reports_power_changes_and_only_four_are_open_at_once() {
     let fleet = fleet(Profile::Instant, 1, "").await;
     let node = fleet.node(0);
     let client = connect(&node).await.unwrap();
@@ -122,8 +122,8 @@ async fn a_stream_tells_when_the_power_has_changed_and_only_four_are_open_at_onc
     }] {
         assert!(change(&node));
         for stream in &mut streams {
-            let told = tokio::time::timeout(WAIT_LIMIT, stream.next_change()).await.unwrap();
-            assert!(told.unwrap());
+            let event = tokio::time::timeout(WAIT_LIMIT, stream.next_change()).await.unwrap();
+            assert!(event.unwrap());
         }
     }
     // A dropped stream makes room.
@@ -154,11 +154,11 @@ async fn settings_wait_for_a_start_and_faults_keep_them_from_it() {
     let client = connect(&node).await.unwrap();
     let bios = async || client.bios().await.unwrap().unwrap();
     let sriov = async || bios().await.current["Sriov"].to_string();
-    let wish: std::collections::BTreeMap<String, String> =
+    let settings: std::collections::BTreeMap<String, String> =
         [("Sriov", "Enabled"), ("NumaPerSocket", "2"), ("QuietBoot", "false")]
             .map(|(n, v)| (n.into(), v.into()))
             .into();
-    let change = client.set_bios(&bios().await, &wish).await.unwrap();
+    let change = client.set_bios(&bios().await, &settings).await.unwrap();
     assert_eq!(change.written.len(), 3);
     assert_eq!((sriov().await.as_str(), bios().await.pending.len()), ("Disabled", 3));
     start(&node, &client).await;
@@ -167,14 +167,16 @@ async fn settings_wait_for_a_start_and_faults_keep_them_from_it() {
         ("Disabled", 0),
         "the first start loses them"
     );
-    let busy = client.set_bios(&bios().await, &wish).await.unwrap_err();
+    let busy = client.set_bios(&bios().await, &settings).await.unwrap_err();
     assert_eq!(busy.status(), Some(409), "{busy}");
     assert!(busy.to_string().contains("waits for the next start"), "{busy}");
-    client.set_bios(&bios().await, &wish).await.unwrap();
+    client.set_bios(&bios().await, &settings).await.unwrap();
     start(&node, &client).await;
     let now = bios().await;
     assert!(
-        wish.iter().all(|(name, value)| now.current[name].to_string() == *value),
+        settings
+            .iter()
+            .all(|(name, value)| now.current[name].to_string() == *value),
         "{now:?}"
     );
     client.reset_bios().await.unwrap();

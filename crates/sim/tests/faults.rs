@@ -9,7 +9,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-async fn suffering(profile: Profile, faults: &str) -> (Fleet, SimNode, Client) {
+async fn start_with_faults(profile: Profile, faults: &str) -> (Fleet, SimNode, Client) {
     let config = FleetConfig {
         nodes: 2,
         profile,
@@ -28,8 +28,8 @@ async fn status(client: &Client, path: &str) -> reqwest::Result<StatusCode> {
 }
 
 #[tokio::test]
-async fn a_bmc_that_is_down_answers_nobody() {
-    let (fleet, _, client) = suffering(Profile::Instant, "{fault: bmc-down, nodes: [0]}").await;
+async fn a_bmc_that_is_down_answers_no_request() {
+    let (fleet, _, client) = start_with_faults(Profile::Instant, "{fault: bmc-down, nodes: [0]}").await;
     let error = status(&client, SYSTEM).await.unwrap_err();
     assert!(error.is_connect() && !error.is_timeout(), "{error:?}");
     Client::of_fleet(&fleet.node(1)).get(SYSTEM).await;
@@ -37,7 +37,8 @@ async fn a_bmc_that_is_down_answers_nobody() {
 
 #[tokio::test]
 async fn a_bmc_that_goes_down_at_a_request_hangs_up() {
-    let (_fleet, _, client) = suffering(Profile::Instant, "{fault: bmc-down, at: 2, path: /redfish/v1/Systems}").await;
+    let (_fleet, _, client) =
+        start_with_faults(Profile::Instant, "{fault: bmc-down, at: 2, path: /redfish/v1/Systems}").await;
     client.get(SYSTEM).await;
     // The HTTP client does not repeat a POST.
     let reset = client.request(Method::POST, RESET).json(&json!({"ResetType": "On"}));
@@ -55,7 +56,7 @@ async fn a_bmc_that_goes_down_at_a_request_hangs_up() {
 
 #[tokio::test]
 async fn a_slow_bmc_answers_late() {
-    let (_fleet, _, client) = suffering(Profile::Instant, "{fault: bmc-slow, delay_s: 0.7, at: 2}").await;
+    let (_fleet, _, client) = start_with_faults(Profile::Instant, "{fault: bmc-slow, delay_s: 0.7, at: 2}").await;
     client.get(SYSTEM).await;
     let started = Instant::now();
     client.get(SYSTEM).await;
@@ -68,7 +69,7 @@ async fn a_bmc_answers_nonsense_of_each_kind() {
                   {fault: bmc-wrong, answer: truncated, at: 2, path: /redfish/v1/Systems}, \
                   {fault: bmc-wrong, answer: types, at: 3, path: /redfish/v1/Systems}, \
                   {fault: bmc-wrong, answer: internal-error, at: 4, path: /redfish/v1/Systems}";
-    let (_fleet, _, client) = suffering(Profile::Instant, faults).await;
+    let (_fleet, _, client) = start_with_faults(Profile::Instant, faults).await;
     let get = || client.request(Method::GET, SYSTEM).send();
     let html = get().await.unwrap();
     assert_eq!(html.status(), StatusCode::OK);
@@ -88,7 +89,8 @@ async fn a_bmc_answers_nonsense_of_each_kind() {
 
 #[tokio::test]
 async fn exhausted_sessions_leave_basic_authentication() {
-    let (_fleet, _, client) = suffering(Profile::Instant, "{fault: bmc-sessions-exhausted, at: 1, times: 2}").await;
+    let (_fleet, _, client) =
+        start_with_faults(Profile::Instant, "{fault: bmc-sessions-exhausted, at: 1, times: 2}").await;
     let open = || client.anonymous(Method::POST, SESSIONS).json(&client.login()).send();
     for _ in 0..2 {
         let full = StatusCode::SERVICE_UNAVAILABLE;
@@ -99,8 +101,9 @@ async fn exhausted_sessions_leave_basic_authentication() {
 }
 
 #[tokio::test]
-async fn an_unavailable_bmc_says_when_to_come_back() {
-    let (_fleet, _, client) = suffering(Profile::Instant, "{fault: bmc-unavailable, retry_after_s: 17, at: 1}").await;
+async fn an_unavailable_bmc_sends_retry_after() {
+    let (_fleet, _, client) =
+        start_with_faults(Profile::Instant, "{fault: bmc-unavailable, retry_after_s: 17, at: 1}").await;
     let answer = client.request(Method::GET, SYSTEM).send().await.unwrap();
     assert_eq!(answer.headers()["retry-after"], "17");
     assert_error(answer, StatusCode::SERVICE_UNAVAILABLE, "ServiceTemporarilyUnavailable").await;
@@ -108,8 +111,8 @@ async fn an_unavailable_bmc_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn stuck_power_is_accepted_and_does_not_come() {
-    let (_fleet, node, client) = suffering(Profile::DgxH100, "{fault: power-stuck, at: 1}").await;
+async fn stuck_power_accepts_a_request_without_effect() {
+    let (_fleet, node, client) = start_with_faults(Profile::DgxH100, "{fault: power-stuck, at: 1}").await;
     let on = json!({"ResetType": "On"});
     let accepted = client.post(RESET, on.clone()).await;
     assert_eq!(accepted.status(), StatusCode::ACCEPTED);
@@ -128,8 +131,8 @@ async fn stuck_power_is_accepted_and_does_not_come() {
 }
 
 #[tokio::test]
-async fn a_post_that_hangs_is_on_and_goes_nowhere() {
-    let (_fleet, node, client) = suffering(Profile::Instant, "{fault: post-hang, at: 2}").await;
+async fn a_post_that_hangs_is_on_and_never_boots() {
+    let (_fleet, node, client) = start_with_faults(Profile::Instant, "{fault: post-hang, at: 2}").await;
     client.reset("On").await;
     client.reset("ForceRestart").await;
     assert_eq!((node.view().phase, node.view().boots), (Phase::Hung, 2));
@@ -143,7 +146,7 @@ async fn a_wrong_inventory_lacks_a_part() {
     let faults = "{fault: wrong-inventory, missing: gpu, nodes: [0]}, {fault: wrong-inventory, missing: drive, nodes: [0]}, \
                   {fault: wrong-inventory, missing: dimm, nodes: [0]}, {fault: wrong-inventory, missing: cpu, nodes: [0]}, \
                   {fault: wrong-inventory, missing: nic, nodes: [0]}";
-    let (fleet, _, client) = suffering(Profile::DgxH100, faults).await;
+    let (fleet, _, client) = start_with_faults(Profile::DgxH100, faults).await;
     let whole = Client::of_fleet(&fleet.node(1));
     for (collection, count, missing) in [("Processors", 10, 2), ("Memory", 32, 1), ("EthernetInterfaces", 3, 1)] {
         let path = format!("{SYSTEM}/{collection}");
@@ -161,7 +164,8 @@ async fn a_wrong_inventory_lacks_a_part() {
 
 #[tokio::test]
 async fn a_clock_that_is_wrong_shows_at_the_manager() {
-    let (fleet, _, client) = suffering(Profile::Instant, "{fault: clock-skew, skew_s: 31622400, nodes: [0]}").await;
+    let (fleet, _, client) =
+        start_with_faults(Profile::Instant, "{fault: clock-skew, skew_s: 31622400, nodes: [0]}").await;
     let year = async |client: &Client| {
         let manager = client.get("/redfish/v1/Managers/1").await;
         let text = manager["DateTime"].as_str().unwrap().to_owned();
@@ -175,7 +179,7 @@ async fn a_clock_that_is_wrong_shows_at_the_manager() {
 
 #[tokio::test]
 async fn the_time_of_day_is_no_change_of_the_manager() {
-    let (_fleet, _, client) = suffering(Profile::Instant, "").await;
+    let (_fleet, _, client) = start_with_faults(Profile::Instant, "").await;
     let manager = || client.request(Method::GET, "/redfish/v1/Managers/1").send();
     let first = manager().await.unwrap();
     let (etag, before) = (first.headers()["etag"].clone(), first.text().await.unwrap());

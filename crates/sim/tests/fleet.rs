@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 /// Fast enough for minutes to pass at once.
-const FLYING: f64 = 100_000.0;
+const FAST: f64 = 100_000.0;
 
 async fn fleet(config: FleetConfig) -> Fleet {
     Fleet::start(config).await.unwrap()
@@ -84,7 +84,7 @@ async fn each_machine_has_a_bmc_of_its_own() {
 }
 
 #[tokio::test]
-async fn addresses_of_nobody_are_not_answered() {
+async fn unused_addresses_are_not_answered() {
     let (fleet, node, _) = one(Profile::Instant, 1.0).await;
     for address in ["127.64.0.2", "127.64.0.0", "127.0.0.1"] {
         let mut stream = TcpStream::connect((address, fleet.port())).await.unwrap();
@@ -97,7 +97,7 @@ async fn addresses_of_nobody_are_not_answered() {
 #[tokio::test]
 async fn every_link_leads_somewhere() {
     for (profile, documents) in [(Profile::Instant, 25), (Profile::DgxH100, 80)] {
-        let (_fleet, _, client) = one(profile, FLYING).await;
+        let (_fleet, _, client) = one(profile, FAST).await;
         let found = client.crawl().await;
         assert!(found.len() >= documents, "{found:?}");
         assert!(found.contains("/redfish/v1/TaskService/Tasks"));
@@ -140,7 +140,7 @@ async fn power_changes_show_while_they_last() {
     assert_eq!(client.get(SYSTEM).await["PowerState"], "PoweringOff");
     assert_eq!(node.view().boots, 0);
 
-    let (_fleet, node, client) = one(Profile::Vm, FLYING).await;
+    let (_fleet, node, client) = one(Profile::Vm, FAST).await;
     client.reset("On").await;
     wait(&node, "power", |view| view.power == PowerState::On).await;
     assert_eq!(client.get(SYSTEM).await["PowerState"], "On");
@@ -225,12 +225,12 @@ impl Payload for BootRecorder {
 }
 
 #[tokio::test]
-async fn what_boots_is_told_and_can_reset_its_machine() {
+async fn a_booted_system_is_reported_and_can_reset_its_machine() {
     let (sender, mut boots) = mpsc::unbounded_channel();
     let config = FleetConfig {
         nodes: 2,
         profile: Profile::Vm,
-        speed: FLYING,
+        speed: FAST,
         ..FleetConfig::default()
     };
     let fleet = Fleet::with_payload(config, Arc::new(BootRecorder(sender)))

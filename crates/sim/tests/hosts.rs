@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 const DIGEST: &str = "b3-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const GENERATION: u64 = 7;
 /// Fast enough for minutes to pass at once.
-const FLYING: f64 = 100_000.0;
+const FAST: f64 = 100_000.0;
 const LIMITS: RunLimits = RunLimits {
     timeout: LONG,
     output_max_bytes: 1 << 20,
@@ -36,7 +36,7 @@ async fn fleet(nodes: usize, profile: Profile, faults: &str) -> Fleet {
     let config = FleetConfig {
         nodes,
         profile,
-        speed: if profile == Profile::Instant { 1.0 } else { FLYING },
+        speed: if profile == Profile::Instant { 1.0 } else { FAST },
         ssh_listen: Some("0.0.0.0:0".parse().unwrap()),
         faults: Script::parse("faults.yaml", &format!("faults: [{faults}]"), nodes).unwrap(),
         ..FleetConfig::default()
@@ -132,7 +132,7 @@ async fn checks(node: &SimNode, target: &SshTarget, inventory: Inventory) -> Vec
     let found = probe(&session, (&demands).into()).await.unwrap();
     session.close().await;
     assert_eq!(found.readings.boot_id, node.boot_id(node.view().boots));
-    let says = |pattern: &str| Some(pattern.to_owned());
+    let pattern_of = |pattern: &str| Some(pattern.to_owned());
     let expected = Expected {
         inventory,
         former_boot_id: Some(node.boot_id(node.view().boots - 1)),
@@ -140,9 +140,9 @@ async fn checks(node: &SimNode, target: &SshTarget, inventory: Inventory) -> Vec
         claim_generation: GENERATION,
         hostname: node.name(),
         image_patterns: ImagePatterns {
-            os_id: says("debian"),
-            os_version_id: says("12"),
-            kernel: says("6.1.*"),
+            os_id: pattern_of("debian"),
+            os_version_id: pattern_of("12"),
+            kernel: pattern_of("6.1.*"),
         },
     };
     judge(&demands, &expected, &found.readings, &found.clock)
@@ -212,7 +212,7 @@ async fn a_key_that_was_taken_off_stays_off_until_the_next_installation() {
 }
 
 #[tokio::test]
-async fn nobody_else_is_let_in_and_nothing_else_is_run() {
+async fn other_keys_and_other_commands_are_refused() {
     let fleet = fleet(2, Profile::Instant, "").await;
     let (node, other) = (fleet.node(0), fleet.node(1));
     let (deployed, others) = (deploy(&fleet, &node), deploy(&fleet, &other));
@@ -319,15 +319,15 @@ async fn a_machine_that_is_off_boots_or_runs_something_else_is_silent_and_then_h
             "{error:?}"
         );
     }
-    let nobody = SshTarget {
+    let absent = SshTarget {
         address: "127.128.0.9".parse().unwrap(),
         ..deployed[0].target.clone()
     };
-    assert!(Session::connect(&nobody).await.unwrap_err().is_retryable());
+    assert!(Session::connect(&absent).await.unwrap_err().is_retryable());
 }
 
 #[tokio::test]
-async fn who_waits_is_served_when_the_system_comes_up_and_cut_off_when_it_goes() {
+async fn a_waiting_client_is_served_when_the_system_comes_up_and_cut_off_when_it_goes_down() {
     let fleet = fleet(1, Profile::Instant, "").await;
     let node = fleet.node(0);
     let target = deploy(&fleet, &node).target;
@@ -348,7 +348,7 @@ async fn who_waits_is_served_when_the_system_comes_up_and_cut_off_when_it_goes()
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_machine_fails_its_own_check() {
+async fn each_fault_of_a_machine_fails_its_own_check() {
     let whole = fleet(1, Profile::DgxH100, "").await.node(0).inventory();
     for (fault, ids, words) in [
         ("host-degraded", &["systemd-state"][..], "simulated.service"),
@@ -402,7 +402,7 @@ async fn a_system_that_never_comes_up_may_come_up_at_the_next_boot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_are_validated_and_handed_over_at_once() {
+async fn two_hundred_machines_are_validated_and_handed_over_at_once() {
     const NODES: usize = 200;
     let fleet = fleet(NODES, Profile::Instant, "").await;
     let mut tasks = JoinSet::new();

@@ -54,15 +54,15 @@ async fn serve(folder: &Path) -> Mockup {
 }
 
 /// Every text by which a document could reveal its origin.
-fn telling(value: &Value, name: &str, found: &mut Vec<String>) {
+fn identifying(value: &Value, name: &str, found: &mut Vec<String>) {
     match value {
-        Value::Object(object) => object.iter().for_each(|(name, value)| telling(value, name, found)),
-        Value::Array(list) => list.iter().for_each(|value| telling(value, name, found)),
+        Value::Object(object) => object.iter().for_each(|(name, value)| identifying(value, name, found)),
+        Value::Array(list) => list.iter().for_each(|value| identifying(value, name, found)),
         Value::String(text) => {
-            let tells = [
+            let parts = [
                 "Serial", "UUID", "MAC", "HostName", "Address", "AssetTag", "UserName", "Durable",
             ];
-            if tells.iter().any(|part| name.contains(part)) && text.len() >= 6 {
+            if parts.iter().any(|part| name.contains(part)) && text.len() >= 6 {
                 found.push(text.to_lowercase());
             }
         }
@@ -85,7 +85,9 @@ async fn round_trip(profile: Profile, machine: &str) {
     assert_eq!((&raw.cut, raw.gaps.len()), (&None, 0), "{:?}", raw.gaps);
 
     let mut secrets = vec![node.password().to_lowercase(), node.uuid().to_lowercase()];
-    raw.resources.values().for_each(|body| telling(body, "", &mut secrets));
+    raw.resources
+        .values()
+        .for_each(|body| identifying(body, "", &mut secrets));
     assert!(secrets.len() > 5, "{secrets:?}");
     let scrubbed = raw.scrubbed(&[node.password(), "127.64.0.1".to_owned()], "");
     let folder = tempfile::tempdir().unwrap();
@@ -93,7 +95,7 @@ async fn round_trip(profile: Profile, machine: &str) {
     for (path, body) in &scrubbed.resources {
         let text = format!("{path} {body}").to_lowercase();
         for secret in &secrets {
-            assert!(!text.contains(secret.as_str()), "{secret} stands in {path}: {body:#}");
+            assert!(!text.contains(secret.as_str()), "{secret} is in {path}: {body:#}");
         }
     }
 
@@ -128,7 +130,7 @@ async fn a_recording_of_a_gpu_server_shows_the_same() {
 }
 
 #[tokio::test]
-async fn a_walk_ends_at_its_bounds_and_says_so() {
+async fn a_walk_ends_at_its_bounds_and_reports_that() {
     let fleet = fleet(Profile::DgxH100).await;
     let client = client_of(&fleet.node(0)).await;
     for (limits, words) in [
@@ -172,7 +174,7 @@ async fn a_walk_ends_at_its_bounds_and_says_so() {
 }
 
 #[tokio::test]
-async fn what_is_no_recording_is_not_served() {
+async fn other_folders_are_not_served() {
     rackwright_sim::install_crypto();
     let folder = tempfile::tempdir().unwrap();
     assert!(matches!(Tree::read(folder.path()), Err(MockupError::Recording(_))));
@@ -188,7 +190,7 @@ async fn what_is_no_recording_is_not_served() {
 }
 
 #[tokio::test]
-async fn the_program_serves_a_recording_and_says_where() {
+async fn the_program_serves_a_recording_and_prints_its_address() {
     use tokio::io::AsyncReadExt as _;
     rackwright_sim::install_crypto();
     let folder = tempfile::tempdir().unwrap();

@@ -115,7 +115,7 @@ async fn a_file_with_passwords_is_for_its_owner() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_in_a_sentence() {
+async fn impossible_options_are_refused_with_a_reason() {
     for (arguments, words) in [
         (&["--nodes", "0"][..], "--nodes: must be 1 to 100000"),
         (&["--nodes", "many"], "invalid value 'many'"),
@@ -146,14 +146,14 @@ async fn what_cannot_be_is_refused_in_a_sentence() {
         }
         let output = command.args(&arguments).stdin(Stdio::null()).output();
         let output = tokio::time::timeout(LONG, output).await.unwrap().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success(), "{arguments:?} was taken");
-        assert!(said.contains(words), "{arguments:?}: {said}");
+        assert!(error.contains(words), "{arguments:?}: {error}");
     }
 }
 
 #[tokio::test]
-async fn a_fault_script_is_read_and_told_where_it_is_wrong() {
+async fn a_fault_script_is_read_and_its_faults_reported_with_their_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("faults.yaml");
     let file = path.to_str().unwrap();
@@ -182,8 +182,8 @@ async fn a_port_that_is_taken_is_named() {
             .stdin(Stdio::null())
             .output();
         let output = tokio::time::timeout(LONG, output).await.unwrap().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && said.contains(&address), "{said}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains(&address), "{error}");
     }
 }
 

@@ -41,7 +41,7 @@ const PROTOCOL_UNTESTED: &[(&str, &str)] = &[
         "RESP_HEADERS_CONTENT_TYPE",
         "there is no OpenAPI document, which is optional",
     ),
-    ("REQ_QUERY_", "no query parameters are offered, which the root says"),
+    ("REQ_QUERY_", "the root states that there are no query parameters"),
     ("SEC_DEFAULT_CERT_REPLACE", "certificates are not resources here"),
 ];
 
@@ -210,21 +210,28 @@ async fn validate_service(profile: Profile, resources: usize) {
     copy_schemas(&bench.dir.path().join("schemas"));
     arguments.extend(["--skipschema", "--schema_directory", "schemas", "--logdir", "logs"]);
     let output = bench.run("rf_service_validator", &arguments).await;
-    let said = text(&output);
-    let log = find(&bench.dir.path().join("logs"), ".log").unwrap_or_else(|| panic!("{said}"));
+    let printed = text(&output);
+    let log = find(&bench.dir.path().join("logs"), ".log").unwrap_or_else(|| panic!("{printed}"));
     let log = std::fs::read_to_string(log).unwrap();
 
     let excused = |line: &str| SERVICE_FAILURES.iter().any(|(part, _)| line.contains(part));
     let failures: Vec<&str> = log.lines().filter(|line| line.contains(" FAIL - ")).collect();
     let faults: Vec<&&str> = failures.iter().filter(|line| !excused(line)).collect();
     assert!(faults.is_empty(), "{faults:#?}");
-    let counted = said
+    let counted = printed
         .lines()
         .filter(|line| line.contains("- Pass: "))
         .collect::<Vec<_>>();
     let failed = counted.iter().filter(|line| !line.contains("Fail: 0,")).count();
-    assert!(failed <= failures.len(), "failures that the log does not tell:\n{said}");
-    assert!(counted.len() >= resources, "only {} resources\n{said}", counted.len());
+    assert!(
+        failed <= failures.len(),
+        "failures that the log does not tell:\n{printed}"
+    );
+    assert!(
+        counted.len() >= resources,
+        "only {} resources\n{printed}",
+        counted.len()
+    );
 }
 
 #[tokio::test]

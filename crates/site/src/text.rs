@@ -62,6 +62,8 @@ pub fn scalar(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
+            // Escaped, because the reader takes the character itself for bytes that are not UTF-8.
+            char::REPLACEMENT_CHARACTER => quoted.push_str("\\ufffd"),
             c if c.is_control() => quoted.push(' '),
             c => quoted.push(c),
         }
@@ -70,10 +72,51 @@ pub fn scalar(text: &str) -> String {
     quoted
 }
 
-/// Text for a comment: one line, without control characters.
+/// A YAML scalar for a pattern such as `gpu-[1-4]/{rack}`, without quotes where a line holds nothing else.
+#[must_use]
+pub fn plain(pattern: &str) -> String {
+    let is_mark = |c: char| "[]{},*".contains(c);
+    let starts = pattern.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let bare: String = pattern.chars().filter(|c| !is_mark(*c)).collect();
+    if starts && pattern.contains(is_mark) && !pattern.ends_with(':') && scalar(&format!("x{bare}x")).starts_with('x') {
+        return pattern.to_owned();
+    }
+    scalar(pattern)
+}
+
+/// A YAML scalar of a line for use between `{` and `}` or `[` and `]`: quoted if it has such characters itself.
+#[must_use]
+pub fn in_flow(yaml: &str) -> String {
+    if yaml.starts_with('"') || !yaml.contains(['[', ']', '{', '}', ',', '*']) {
+        return yaml.to_owned();
+    }
+    format!("\"{yaml}\"")
+}
+
+/// A number with a comma before each group of three digits.
+#[must_use]
+pub fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Text for a comment: one line, without control characters. A question mark stands for U+FFFD, which would make the file
+/// unreadable: the reader takes this character for bytes that are not UTF-8.
 #[must_use]
 pub fn comment(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let shown = |c: char| match c {
+        char::REPLACEMENT_CHARACTER => '?',
+        c if c.is_control() => ' ',
+        c => c,
+    };
+    text.chars().map(shown).collect()
 }
 
 #[cfg(test)]
@@ -104,8 +147,37 @@ mod tests {
             ("a\"\\\n", "\"a\\\"\\\\ \""),
             ("~", "\"~\""),
             ("#1", "\"#1\""),
+            ("a\u{fffd}", "\"a\\ufffd\""),
         ] {
             assert_eq!(scalar(text), wanted, "{text:?}");
+        }
+        assert_eq!(comment("a\u{fffd}\n"), "a? ");
+    }
+
+    #[test]
+    fn digits_are_in_groups_of_three() {
+        let shown = [0, 999, 1_000, 1_234_567].map(grouped);
+        assert_eq!(shown, ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn patterns_are_quoted_where_yaml_would_take_them_for_lists() {
+        for (text, line, flow) in [
+            ("gpu-[1-4]/mlx5_0", "gpu-[1-4]/mlx5_0", "\"gpu-[1-4]/mlx5_0\""),
+            ("[A,B]-{rack}", "\"[A,B]-{rack}\"", "\"[A,B]-{rack}\""),
+            ("pdu-{rack}-A/1", "pdu-{rack}-A/1", "\"pdu-{rack}-A/1\""),
+            ("r[1-2]*4", "r[1-2]*4", "\"r[1-2]*4\""),
+            (
+                "https://10.0.0.[1-9]",
+                "https://10.0.0.[1-9]",
+                "\"https://10.0.0.[1-9]\"",
+            ),
+            ("a b[1-2]", "\"a b[1-2]\"", "\"a b[1-2]\""),
+            ("gpu-1", "gpu-1", "gpu-1"),
+            ("null", "\"null\"", "\"null\""),
+        ] {
+            assert_eq!(plain(text), line);
+            assert_eq!(in_flow(&plain(text)), flow);
         }
     }
 }

@@ -48,6 +48,7 @@ fn every_field_is_described() {
         "cooling_loops",
         "skus",
         "nodes",
+        "fabrics",
         "switches",
         "cables",
         "customers",

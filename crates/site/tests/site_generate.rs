@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use rackwright_site::file::{Checked, Source, check};
-use rackwright_site::generate::{ReferenceSku, Request, site_file};
+use rackwright_site::file::{Checked, MAX_TOTAL_BYTES, Source, TooLarge, check};
+use rackwright_site::generate::{MAX_NODES, ReferenceSku, Request, site_file};
 use rackwright_site::model::Site;
 
 fn read(text: &str) -> Checked {
@@ -111,4 +111,27 @@ fn beyond_three_levels_there_are_several_fabrics() {
     let site = generate(&Request::new(ReferenceSku::DgxH100, 8200));
     assert!(site.switch_named("f1-core-g01-01").is_some());
     assert!(site.switch_named("f2-spine-01").is_some());
+}
+
+/// A file is never generated that the reader refuses for its size.
+#[test]
+fn the_largest_site_is_well_within_the_size_of_a_site() {
+    for sku in ReferenceSku::ALL {
+        let text = site_file(&Request::new(sku, MAX_NODES)).unwrap();
+        assert!(text.len() < MAX_TOTAL_BYTES / 4, "{sku:?}: {} bytes", text.len());
+    }
+}
+
+#[test]
+fn a_size_above_the_limit_is_named_with_the_limit_and_the_remedy() {
+    let refused = |bytes| TooLarge::check(bytes).map_err(|error| error.to_string());
+    assert_eq!(refused(MAX_TOTAL_BYTES as u64), Ok(()));
+    let words = |size| {
+        Err(format!(
+            "the site description is too large: {size} MiB of at most 256 MiB"
+        ))
+    };
+    assert_eq!(refused(MAX_TOTAL_BYTES as u64 + 1), words("256.1"));
+    assert_eq!(refused(390 << 20), words("390"));
+    assert!(TooLarge::FIX.contains("gpu-[0001-1000]"));
 }

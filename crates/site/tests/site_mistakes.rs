@@ -107,6 +107,58 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ),
     ("watts: 20 kW", "watts: [1]", "5: this must be a single value | "),
     (
+        "watts: 20 kW",
+        "watts: kw",
+        "5: `kw` is not a number | write a number, in W, kW or MW",
+    ),
+    (
+        "watts: 20 kW",
+        "watts: 20 kw",
+        "5: `20 kw` is read as 20 kW | write `20 kW`",
+    ),
+    (
+        "watts: 20 kW",
+        "watts: 0.5",
+        "5: `0.5` is out of range | write a number from 1 W to 10000000000 W",
+    ),
+    (
+        "feed: A",
+        "feed: AB",
+        "5: `AB` is not a feed letter | \
+         write one capital letter such as A or B; a domain that feeds several letters has none",
+    ),
+    ("feed: A", "feed: a", "5: `a` is not a capital letter | write `A`"),
+    (
+        "height_units: 1",
+        "height_units: 1, price_per_second: 0.0125 USX",
+        "7: ISO 4217 has no currency USX | write the code of the currency, as `0.0125 USD`",
+    ),
+    (
+        "name: h}",
+        "name: a/b}",
+        "2: the name `a/b` contains '/' | use 1 to 63 letters, digits and `-_.:`, with a letter or digit first",
+    ),
+    (
+        "height_units: 1",
+        "height_units: 1, hcas: [mlx5/0]",
+        "7: the name `mlx5/0` contains '/' | use 1 to 63 letters, digits and `-_.:`, with a letter or digit first",
+    ),
+    (
+        "psus: {count: 1, watts: 1 kW, needed: 1}",
+        "psus: 0",
+        "7: this must be a mapping | write `psus: {count: 6, watts: 3300, needed: 4}`",
+    ),
+    (
+        "psus: [p/1]",
+        "psus: 0",
+        "8: this must be a list of at most 64 outlets, one for each PSU | write `- PDU/OUTLET` lines",
+    ),
+    (
+        "kind: rack-pdu",
+        "kind: rack-pd",
+        "6: `rack-pd` is not a known value | did you mean `rack-pdu`?",
+    ),
+    (
         "feed: A, ",
         "",
         "5: the path to the outlets of p has no feed letter | \
@@ -127,7 +179,33 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "psus: [u/1]",
         "8: u is a utility and has no outlets | connect the PSU to a rack-pdu or a power-shelf",
     ),
-    (", psus: [p/1]", "", "8: `psus` is missing | add `psus:`"),
+    (", psus: [p/1]", "", "8: node n has no PSU plugged in | add `psus`"),
+    (
+        "psus: [p/1]",
+        "psus: ['{rak}/1']",
+        "8: there is no placeholder `{rak}` | did you mean `{rack}`? the placeholders are `{name}` and `{rack}`",
+    ),
+    (
+        "psus: [p/1]",
+        "psus: [p/1], bmc: 'https://bmc-{nmae}'",
+        "8: there is no placeholder `{nmae}` | did you mean `{name}`? the placeholders are `{name}` and `{rack}`",
+    ),
+    (
+        "parent: u,",
+        "parent: '{unit}',",
+        "6: there is no placeholder `{unit}` | the placeholders are `{name}` and `{rack}`",
+    ),
+    (
+        "feed: A, watts",
+        "feed: A, bmc: 'https://{rack}', watts",
+        "5: `{rack}` stands for the rack, but this item has none | add `rack:`, or write the name of the rack",
+    ),
+    (
+        "rack: r, unit",
+        "rack: 'r-{name}', unit",
+        "8: there is no rack named `r-{name}` | \
+         `{name}` and `{rack}` stand for names only in `parent`, `psus`, `bmc` and `ethernet`",
+    ),
     (
         "unit: 1,",
         "unit: 0,",
@@ -187,6 +265,97 @@ fn one_mistake_is_one_finding_with_its_remedy() {
         };
         assert!(found.len() <= most, "{from} -> {to}: {found:#?}");
     }
+}
+
+/// A site of 32 nodes with outlets, HCAs and cables, all of one SKU.
+fn generated() -> String {
+    site_file(&Request::new(ReferenceSku::DgxH100, 32)).unwrap()
+}
+
+#[test]
+fn a_wrong_value_that_many_items_use_is_one_finding() {
+    for (from, to, what) in [
+        ("psus: {count: 6", "psus: {count: 0", "`0` is out of range"),
+        ("hcas: [mlx5_0", "hcas: [mlx5/0", "the name `mlx5/0` contains '/'"),
+        ("kind: rack-pdu", "kind: rack-pud", "`rack-pud` is not a known value"),
+        ("feed: A", "feed: AB", "`AB` is not a feed letter"),
+    ] {
+        let text = generated();
+        assert!(text.contains(from), "{from}");
+        let findings = check(&[Source {
+            name: "site.yaml",
+            text: &text.replacen(from, to, 1),
+        }])
+        .findings;
+        let whats: Vec<&str> = findings.list.iter().map(|finding| finding.what.as_str()).collect();
+        assert_eq!(whats, [what], "{from} -> {to}");
+    }
+}
+
+#[test]
+fn nodes_without_psus_are_counted_and_named_as_written() {
+    let nodes = "name: 'gpu-[0001-1000]', sku: k, rack: r}";
+    let text = GOOD.replacen("name: n, sku: k, rack: r, unit: 1, psus: [p/1]}", nodes, 1);
+    assert_ne!(text, GOOD);
+    assert_eq!(
+        words(&text),
+        ["8: 1,000 nodes (gpu-[0001-1000]) have no PSU plugged in | add `psus`"]
+    );
+}
+
+#[test]
+fn a_wrong_value_has_no_consequences_among_the_findings() {
+    let liquid = site_file(&Request::new(ReferenceSku::Gb200Nvl72, 36)).unwrap();
+    for (from, to, what) in [
+        ("liquid: true", "liquid: maybe", "`maybe` is neither true nor false"),
+        ("kind: cdu", "kind: cduu", "`cduu` is not a known value"),
+    ] {
+        assert!(liquid.contains(from), "{from}");
+        let findings = check(&[Source {
+            name: "site.yaml",
+            text: &liquid.replacen(from, to, 1),
+        }])
+        .findings;
+        let whats: Vec<&str> = findings.list.iter().map(|finding| finding.what.as_str()).collect();
+        assert_eq!(whats, [what], "{from} -> {to}");
+    }
+    let text = GOOD.replacen("height_units: 1", "height_units: 1, hcas: [m], hca_speed: HDR", 1);
+    assert_eq!(
+        words(&format!(
+            "{text}switches: [{{name: l, role: leaf, ports: 4, speed: HDX}}]\ncables: [{{label: c, a: n/m, b: l/1}}]\n"
+        )),
+        ["9: `HDX` is not a known value | did you mean `HDR`?"]
+    );
+    let domains = "power:\n\
+                   - {name: m, kind: panel, parent: u, volts: 415, amps: 63, phases: three}\n\
+                   - {name: b, kind: circuit, parent: m, volts: 240, amps: 16, phases: 1, phase: L1}\n";
+    assert_eq!(
+        words(&GOOD.replacen("power:\n", domains, 1)),
+        ["5: `three` is not a number of phases | write 1 or 3"]
+    );
+    assert_eq!(
+        words(&format!(
+            "{GOOD}customers: [{{name: a, dedicated_circuits: yes, circuits: p}}]\n"
+        )),
+        ["9: `yes` is neither true nor false | write true or false"]
+    );
+}
+
+#[test]
+fn a_long_name_is_shown_by_its_beginning() {
+    let long = "x".repeat(300);
+    let start = "x".repeat(40);
+    let fix = "use 1 to 63 letters, digits and `-_.:`, with a letter or digit first";
+    assert_eq!(
+        words(&GOOD.replacen("name: n,", &format!("name: {long},"), 1)),
+        [format!("8: the name `{start}...` has 300 characters | {fix}")]
+    );
+    assert_eq!(
+        words(&GOOD.replacen("room: h}", &format!("room: {long}}}"), 1)),
+        [format!(
+            "3: there is no room named `{start}...` | describe it, or name a room that exists"
+        )]
+    );
 }
 
 #[test]
@@ -269,6 +438,16 @@ fn what_cannot_be_read_to_its_end_gives_no_finding_about_what_is_missing() {
     let found = words(&cut);
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(found[0].contains("this is not YAML"), "{found:#?}");
+}
+
+#[test]
+fn a_file_that_is_not_utf_8_is_one_finding() {
+    let (first, second) = GOOD.split_at(GOOD.find("skus:").unwrap());
+    let first = format!("{first}# caf\u{fffd}\n");
+    let sources = [("a.yaml", first.as_str()), ("b.yaml", second)].map(|(name, text)| Source { name, text });
+    let findings = check(&sources).findings;
+    let found: Vec<String> = findings.list.iter().map(ToString::to_string).collect();
+    assert_eq!(found, ["a.yaml:7:6: error: : this is not UTF-8 text"]);
 }
 
 #[test]

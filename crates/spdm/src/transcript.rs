@@ -203,14 +203,14 @@ fn agreed(reader: &mut Reader<'_>) -> Result<(u8, Algorithms), StatementError> {
     reader.header(VERSION, "VERSION")?;
     let [_, count] = reader.array("VERSION")?;
     reader.take(usize::from(count) * 2, "VERSION")?;
-    let asking = reader.header(GET_CAPABILITIES, "GET_CAPABILITIES")?;
-    let length = match Version::of(asking.version)?.minor {
+    let request = reader.header(GET_CAPABILITIES, "GET_CAPABILITIES")?;
+    let length = match Version::of(request.version)?.minor {
         1 => 8,
         _ => 16,
     };
     reader.take(length, "GET_CAPABILITIES")?;
     let answer = reader.header(CAPABILITIES, "CAPABILITIES")?;
-    if answer.version != asking.version {
+    if answer.version != request.version {
         return Err(StatementError::MixedVersions);
     }
     if Version::of(answer.version)?.has_context() && answer.first & 1 != 0 {
@@ -219,15 +219,15 @@ fn agreed(reader: &mut Reader<'_>) -> Result<(u8, Algorithms), StatementError> {
         ));
     }
     reader.take(length, "CAPABILITIES")?;
-    sized_bytes(reader, NEGOTIATE_ALGORITHMS, "NEGOTIATE_ALGORITHMS", asking.version)?;
-    let body = sized_bytes(reader, ALGORITHMS, "ALGORITHMS", asking.version)?;
+    sized_bytes(reader, NEGOTIATE_ALGORITHMS, "NEGOTIATE_ALGORITHMS", request.version)?;
+    let body = sized_bytes(reader, ALGORITHMS, "ALGORITHMS", request.version)?;
     // After the length come the specification and other selections, then the hash of measurements, the signature and
     // the hash.
     let mut body = Reader(body);
     body.take(6, "ALGORITHMS")?;
     let signature = body.array("ALGORITHMS").map(u32::from_le_bytes)?;
     let hash = body.array("ALGORITHMS").map(u32::from_le_bytes)?;
-    Ok((asking.version, Algorithms { signature, hash }))
+    Ok((request.version, Algorithms { signature, hash }))
 }
 
 /// Reads a message that states its own length. Returns the bytes after the length.

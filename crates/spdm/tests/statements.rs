@@ -146,7 +146,7 @@ fn an_exchange_for_each_index_counts_whole() {
 }
 
 #[test]
-fn what_is_odd_is_refused_and_named() {
+fn malformed_statements_are_refused_and_named() {
     let refused = |statement: &[u8]| Statement::parse(statement).unwrap_err();
     assert!(matches!(refused(b""), StatementError::Short(_)));
     assert_eq!(refused(&exchange(0x10, "")), StatementError::Version(0x10));
@@ -176,7 +176,7 @@ fn what_is_odd_is_refused_and_named() {
 }
 
 #[test]
-fn keys_that_cannot_sign_so_are_left_out() {
+fn unreadable_keys_are_left_out() {
     assert!(keys("no PEM").is_empty());
     assert!(keys("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").is_empty());
     let (pair, pem) = pair(&PKCS_ECDSA_P384_SHA384);

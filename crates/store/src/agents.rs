@@ -55,8 +55,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn disconnect_agents_of(&self, replica: &str, now: Timestamp) -> Result<u64> {
-        let who = "agent_holder = $2";
-        let query = self.disconnect_sql(who);
+        let condition = "agent_holder = $2";
+        let query = self.disconnect_sql(condition);
         self.disconnected(statement(query).bind(now.0).bind(replica)).await
     }
 
@@ -65,15 +65,15 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn disconnect_agents_of_dead(&self, since: Timestamp, now: Timestamp) -> Result<u64> {
-        let who = "agent_holder NOT IN (SELECT r.id FROM replicas r WHERE r.heard_at >= $2)";
-        let query = self.disconnect_sql(who);
+        let condition = "agent_holder NOT IN (SELECT r.id FROM replicas r WHERE r.heard_at >= $2)";
+        let query = self.disconnect_sql(condition);
         self.disconnected(statement(query).bind(now.0).bind(since.0)).await
     }
 
     /// Skips nodes that another change has locked, until the next call: so two changes never wait for each other here.
-    fn disconnect_sql(&self, who: &str) -> String {
+    fn disconnect_sql(&self, condition: &str) -> String {
         format!(
-            "WITH held AS MATERIALIZED (SELECT id FROM nodes WHERE agent_holder <> '' AND {who}{}) \
+            "WITH held AS MATERIALIZED (SELECT id FROM nodes WHERE agent_holder <> '' AND {condition}{}) \
              UPDATE nodes SET agent_holder = '', agent_session = agent_session + 1, agent_gone_at = $1, \
              due_at = CASE WHEN due_at > $1 THEN $1 ELSE due_at END FROM held WHERE nodes.id = held.id",
             self.kind.for_update_skip_locked()

@@ -17,9 +17,9 @@ pub struct FabricCheckRow {
     pub problem: String,
     /// The port that the next check continues after; empty: it begins with the first.
     pub last_port: String,
-    /// Replica and digest of the partition file that is in place; empty: none was written.
+    /// The partition files that are in place, a line for each: replica, digest, path. Empty: none was written.
     pub written: String,
-    /// Replica and digest of the partition file that is being written; empty: none is.
+    /// The partition files that are being written, a line for each. Empty: none is.
     pub intended: String,
 }
 
@@ -137,7 +137,8 @@ impl WriteTx {
         rows.iter().map(breach).collect()
     }
 
-    /// Writes a breach. The end of one deletes the oldest ended breaches of more than a thousand.
+    /// Writes a breach. The end of one also ends it in the usage of its clusters' customers, and deletes the oldest ended
+    /// breaches of more than a thousand.
     ///
     /// # Errors
     /// The database failed.
@@ -154,7 +155,8 @@ impl WriteTx {
             .bind(row.seen.0)
             .bind(row.ended_at.map(|at| at.0));
         query.bind(&row.body).execute(&mut self.tx).await?;
-        if row.ended_at.is_some() {
+        if let Some(ended_at) = row.ended_at {
+            self.end_usage_breach(&row.id, ended_at).await?;
             let sql = "DELETE FROM fabric_breaches WHERE ended_at IS NOT NULL AND id NOT IN \
                        (SELECT id FROM fabric_breaches WHERE ended_at IS NOT NULL ORDER BY since DESC, id LIMIT $1)";
             statement(sql).bind(ENDED_KEPT).execute(&mut self.tx).await?;

@@ -483,8 +483,8 @@ impl WriteTx {
     /// # Errors
     /// `NotFound`: there is none, or it is outside the scope.
     pub async fn cluster_of(&mut self, scope: &Scope, id: &ClusterId) -> Result<ClusterRecord> {
-        let (theirs, lock) = (scope.rows("customer", 2), self.kind.for_update());
-        let sql = format!("{COLUMNS} WHERE id = $1{theirs}{lock}");
+        let (scope_condition, lock) = (scope.rows("customer", 2), self.kind.for_update());
+        let sql = format!("{COLUMNS} WHERE id = $1{scope_condition}{lock}");
         let query = scope.bind(statement(sql).bind(id));
         let row = query.fetch_optional(&mut self.tx).await?;
         ClusterRecord::from_row(&row.ok_or_else(|| not_found(id))?)

@@ -62,7 +62,7 @@ struct Batch {
 
 impl Writer {
     /// Begins a transaction, and opens the file first if necessary.
-    fn begin(&mut self, patience: Duration) -> std::result::Result<(), DatabaseError> {
+    fn begin(&mut self, timeout: Duration) -> std::result::Result<(), DatabaseError> {
         if self.is_closed {
             return Err(DatabaseError::Ending);
         }
@@ -70,7 +70,7 @@ impl Writer {
             Some(connection) => connection,
             None => open_writer(&self.path)?,
         };
-        connection.busy_timeout(patience)?;
+        connection.busy_timeout(timeout)?;
         // A connection that fails here is not reused, except after a lock conflict.
         let begun = run(&connection, BEGIN);
         if begun.as_ref().err().is_none_or(is_busy) {

@@ -10,26 +10,26 @@ use crate::{Result, Store, StoreError, WriteTx};
 /// An image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageRow {
-    /// Chosen with the first version.
+    /// Chosen with the upload of the first version.
     pub id: ImageId,
-    /// Never reused.
+    /// A UUID. A later image with the same id has another one.
     pub uid: String,
-    /// Grows with every change.
+    /// Revision of this row: grows with every change of the image or its versions.
     pub version: i64,
-    /// When it was added.
+    /// When the first version was imported.
     pub created_at: Timestamp,
-    /// Last changed.
+    /// When a version was imported last.
     pub updated_at: Timestamp,
 }
 
 /// A version of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageVersionRow {
-    /// Id of its image.
+    /// Id of the image.
     pub image_id: ImageId,
-    /// "b3-" and 64 hex digits.
+    /// Digest of the disk image: "b3-" and 64 hex digits.
     pub digest: String,
-    /// When it was imported.
+    /// When this version was imported last.
     pub created_at: Timestamp,
     /// Size, source and patterns.
     pub body: ImageVersionBody,
@@ -40,9 +40,9 @@ pub struct ImageVersionRow {
 pub struct ImageVersionBody {
     /// Size of the disk image, in bytes.
     pub logical_bytes: u64,
-    /// Bytes outside zero chunks.
+    /// Size of the chunks that are not all zeros, in bytes.
     pub data_bytes: u64,
-    /// Stored bytes, after compression.
+    /// Size of the stored chunks after compression, in bytes.
     pub compressed_bytes: u64,
     /// Number of chunks.
     pub chunks: u32,
@@ -50,15 +50,15 @@ pub struct ImageVersionBody {
     pub source_sha256: String,
     /// Format of the uploaded file.
     pub source_format: String,
-    /// Key id of the verified signature; empty: none was verified.
+    /// Key id of the verified signature; empty: no signature was verified.
     pub signed_by: String,
-    /// Pattern of the OS's ID; empty: none.
+    /// Pattern of `ID` in the OS's os-release; empty: none.
     #[serde(default)]
     pub os_id: String,
-    /// Pattern of the OS's VERSION_ID.
+    /// Pattern of `VERSION_ID` in the OS's os-release; empty: none.
     #[serde(default)]
     pub os_version: String,
-    /// Pattern of the kernel's release.
+    /// Pattern of the kernel's release; empty: none.
     #[serde(default)]
     pub kernel: String,
 }
@@ -66,17 +66,17 @@ pub struct ImageVersionBody {
 /// A running upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UploadRow {
-    /// UUID.
+    /// A UUID.
     pub id: String,
     /// Id of the image.
     pub image_id: ImageId,
-    /// The member who began it.
+    /// The member who began the upload.
     pub owner: String,
-    /// Its idempotency key.
+    /// Idempotency key of the request, unique for its owner.
     pub key: String,
     /// The announced properties of the file.
     pub body: UploadBody,
-    /// The import's operation, once it was begun.
+    /// The operation that imports the file, once the import has begun.
     pub operation: Option<OperationId>,
     /// When the upload began.
     pub created_at: Timestamp,
@@ -87,26 +87,27 @@ pub struct UploadRow {
 pub struct UploadBody {
     /// Size of the file in bytes.
     pub size_bytes: u64,
-    /// SHA-256, hex.
+    /// SHA-256 of the file, hex.
     pub sha256: String,
-    /// Format; empty: detected from the first bytes.
+    /// Format of the file; empty: detected from the first bytes.
     pub format: String,
-    /// minisign signature; empty: none.
+    /// minisign signature of the file; empty: none.
     pub signature: String,
-    /// Pattern of the OS's ID; empty: none.
+    /// Pattern of `ID` in the OS's os-release; empty: none.
     #[serde(default)]
     pub os_id: String,
-    /// Pattern of the OS's VERSION_ID.
+    /// Pattern of `VERSION_ID` in the OS's os-release; empty: none.
     #[serde(default)]
     pub os_version: String,
-    /// Pattern of the kernel's release.
+    /// Pattern of the kernel's release; empty: none.
     #[serde(default)]
     pub kernel: String,
 }
 
-const UPLOAD: &str = "SELECT u.id, u.image_id, u.owner, u.key, u.body, u.operation, u.created_at FROM uploads u";
+const SELECT_UPLOADS: &str =
+    "SELECT u.id, u.image_id, u.owner, u.key, u.body, u.operation, u.created_at FROM uploads u";
 
-fn image(row: &Row) -> Result<ImageRow> {
+fn image_from_row(row: &Row) -> Result<ImageRow> {
     Ok(ImageRow {
         id: row.id("id")?,
         uid: row.try_get("uid")?,
@@ -116,7 +117,7 @@ fn image(row: &Row) -> Result<ImageRow> {
     })
 }
 
-fn version(row: &Row) -> Result<ImageVersionRow> {
+fn version_from_row(row: &Row) -> Result<ImageVersionRow> {
     let digest: String = row.try_get("digest")?;
     let body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("image version", &digest, e))?;
     Ok(ImageVersionRow {
@@ -127,7 +128,7 @@ fn version(row: &Row) -> Result<ImageVersionRow> {
     })
 }
 
-fn upload(row: &Row) -> Result<UploadRow> {
+fn upload_from_row(row: &Row) -> Result<UploadRow> {
     let id: String = row.try_get("id")?;
     let body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("upload", &id, e))?;
     Ok(UploadRow {
@@ -151,20 +152,25 @@ impl Store {
             .bind(id)
             .fetch_optional(&self.readers)
             .await?;
-        image(&row.ok_or_else(|| StoreError::NotFound {
+        image_from_row(&row.ok_or_else(|| StoreError::NotFound {
             kind: "image",
             id: id.to_string(),
         })?)
     }
 
-    /// Images by id after `after`, at most `limit`.
+    /// Images with ids after `after`, in the order of their ids, at most `limit`.
     ///
     /// # Errors
     /// The database failed.
     pub async fn images(&self, after: &str, limit: i64) -> Result<Vec<ImageRow>> {
         let sql = "SELECT id, uid, version, created_at, updated_at FROM images WHERE id > $1 ORDER BY id LIMIT $2";
         let query = statement(sql).bind(after).bind(limit);
-        query.fetch_all(&self.readers).await?.iter().map(image).collect()
+        query
+            .fetch_all(&self.readers)
+            .await?
+            .iter()
+            .map(image_from_row)
+            .collect()
     }
 
     /// Versions of an image, newest first.
@@ -179,7 +185,7 @@ impl Store {
             .fetch_all(&self.readers)
             .await?
             .iter()
-            .map(version)
+            .map(version_from_row)
             .collect()
     }
 
@@ -188,9 +194,9 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn upload(&self, id: &str) -> Result<UploadRow> {
-        let sql = format!("{UPLOAD} WHERE u.id = $1");
+        let sql = format!("{SELECT_UPLOADS} WHERE u.id = $1");
         let row = statement(sql).bind(id).fetch_optional(&self.readers).await?;
-        upload(&row.ok_or_else(|| StoreError::NotFound {
+        upload_from_row(&row.ok_or_else(|| StoreError::NotFound {
             kind: "upload",
             id: id.to_owned(),
         })?)
@@ -201,46 +207,51 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn unfinished_imports(&self) -> Result<Vec<UploadRow>> {
-        let sql = format!("{UPLOAD} JOIN operations o ON o.id = u.operation WHERE o.ended_at IS NULL");
+        let sql = format!("{SELECT_UPLOADS} JOIN operations o ON o.id = u.operation WHERE o.ended_at IS NULL");
         statement(sql)
             .fetch_all(&self.readers)
             .await?
             .iter()
-            .map(upload)
+            .map(upload_from_row)
             .collect()
     }
 
-    /// Uploads begun before `oldest`.
+    /// Uploads that began before `before`, at most 100.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn old_uploads(&self, oldest: Timestamp) -> Result<Vec<UploadRow>> {
-        let sql = format!("{UPLOAD} WHERE u.created_at < $1 LIMIT 100");
-        let query = statement(sql).bind(oldest.0);
-        query.fetch_all(&self.readers).await?.iter().map(upload).collect()
+    pub async fn old_uploads(&self, before: Timestamp) -> Result<Vec<UploadRow>> {
+        let sql = format!("{SELECT_UPLOADS} WHERE u.created_at < $1 LIMIT 100");
+        let query = statement(sql).bind(before.0);
+        query
+            .fetch_all(&self.readers)
+            .await?
+            .iter()
+            .map(upload_from_row)
+            .collect()
     }
 }
 
 impl WriteTx {
-    /// The upload of that owner and idempotency key.
+    /// The upload with this owner and idempotency key.
     ///
     /// # Errors
     /// The database failed.
     pub async fn upload_of_key(&mut self, owner: &str, key: &str) -> Result<Option<UploadRow>> {
-        let sql = format!("{UPLOAD} WHERE u.owner = $1 AND u.key = $2");
+        let sql = format!("{SELECT_UPLOADS} WHERE u.owner = $1 AND u.key = $2");
         let query = statement(sql).bind(owner).bind(key);
         query
             .fetch_optional(&mut self.tx)
             .await?
             .as_ref()
-            .map(upload)
+            .map(upload_from_row)
             .transpose()
     }
 
     /// Inserts a new upload.
     ///
     /// # Errors
-    /// `Exists`: its owner has one with that key.
+    /// `Exists`: the owner has an upload with this key.
     pub async fn insert_upload(&mut self, row: &UploadRow) -> Result<()> {
         let body = serde_json::to_string(&row.body).map_err(|e| corrupt("upload", &row.id, e))?;
         let sql = "INSERT INTO uploads (id, image_id, owner, key, body, operation, created_at) \
@@ -250,9 +261,9 @@ impl WriteTx {
             .bind(&row.image_id)
             .bind(&row.owner)
             .bind(&row.key)
-            .bind(body);
-        let done = query.bind(row.created_at.0).execute(&mut self.tx).await?;
-        if done == 0 {
+            .bind(body)
+            .bind(row.created_at.0);
+        if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Exists {
                 kind: "upload",
                 id: row.id.clone(),
@@ -264,7 +275,7 @@ impl WriteTx {
     /// Stores the operation that imports an upload.
     ///
     /// # Errors
-    /// `Conflict`: another operation imports it already, or it was deleted.
+    /// `Conflict`: another operation imports the upload already, or the upload was deleted.
     pub async fn begin_import(&mut self, upload: &str, operation: &OperationId) -> Result<()> {
         let query = statement("UPDATE uploads SET operation = $1 WHERE id = $2 AND operation IS NULL")
             .bind(operation)
@@ -290,18 +301,20 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Adds a version, and its image with the first version. A version that exists already becomes the newest.
+    /// Adds a version, and with the first version the image, with the new id `image_uid`. A version that exists already
+    /// becomes the newest.
     ///
     /// # Errors
-    /// The database failed.
+    /// `Exists`: another image has the `image_uid`.
     pub async fn add_image_version(&mut self, row: &ImageVersionRow, image_uid: &str) -> Result<()> {
         let sql = "INSERT INTO images (id, uid, version, created_at, updated_at) VALUES ($1, $2, 1, $3, $4) \
                    ON CONFLICT (id) DO UPDATE SET version = images.version + 1, updated_at = excluded.updated_at";
         let query = statement(sql)
             .bind(&row.image_id)
             .bind(image_uid)
+            .bind(row.created_at.0)
             .bind(row.created_at.0);
-        match query.bind(row.created_at.0).execute(&mut self.tx).await {
+        match query.execute(&mut self.tx).await {
             Err(e) if e.is_unique_violation() => {
                 return Err(StoreError::Exists {
                     kind: "image",
@@ -322,15 +335,14 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Removes a version; the image is removed with its last version.
+    /// Deletes a version, and the image with its last version.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound`: the image has no such version.
     pub async fn delete_image_version(&mut self, image: &ImageId, digest: &str) -> Result<()> {
-        // Locks the image first: a version added meanwhile must not be lost with the image below.
+        // The image is locked first: otherwise a version that is added meanwhile would be deleted with the image.
         let sql = format!("SELECT id FROM images WHERE id = $1{}", self.kind.for_update());
-        let locked = statement(sql).bind(image);
-        locked.fetch_optional(&mut self.tx).await?;
+        statement(sql).bind(image).fetch_optional(&mut self.tx).await?;
         let query = statement("DELETE FROM image_versions WHERE image_id = $1 AND digest = $2");
         if query.bind(image).bind(digest).execute(&mut self.tx).await? == 0 {
             return Err(StoreError::NotFound {
@@ -346,7 +358,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Digests of all versions, which the chunk store must keep.
+    /// Digests of all versions of all images, each once. The chunk store must keep their chunks.
     ///
     /// # Errors
     /// The database failed.

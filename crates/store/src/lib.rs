@@ -59,6 +59,7 @@ mod sql;
 mod terms;
 mod unerased;
 mod usage;
+mod usage_breaches;
 mod waits;
 
 use std::sync::Arc;
@@ -108,6 +109,7 @@ pub use settings::{SettingsRead, SettingsRow};
 pub use sites::{HallRow, SiteFile, SiteRow};
 pub use terms::TermRow;
 pub use usage::{Period, UsageRow};
+pub use usage_breaches::UsageBreachRow;
 
 use database::{Kind, Readers, Writer};
 use group::Tx;

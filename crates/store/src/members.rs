@@ -389,13 +389,13 @@ impl WriteTx {
         &mut self,
         hash: &str,
         purpose: &str,
-        who: &str,
+        user: &str,
         now: Timestamp,
     ) -> Result<Option<TokenRow>> {
         let sql = "UPDATE tokens SET used_at = COALESCE(used_at, $1), used_by = $4 WHERE hash = $2 AND purpose = $3 \
                    AND (used_at IS NULL OR used_by <> '' AND used_by = $4) AND expires_at > $1 \
                    RETURNING subject, body, expires_at";
-        let query = statement(sql).bind(now.0).bind(hash).bind(purpose).bind(who);
+        let query = statement(sql).bind(now.0).bind(hash).bind(purpose).bind(user);
         let Some(row) = query.fetch_optional(&mut self.tx).await? else {
             return Ok(None);
         };
@@ -415,8 +415,8 @@ impl WriteTx {
     pub async fn forget_private_keys(&mut self, node: &NodeId) -> Result<()> {
         let sql = "UPDATE deployment_keys SET host_private = $2, provision_private = $2, user_data = NULL \
                    WHERE node_id = $1";
-        let nothing: &[u8] = &[];
-        statement(sql).bind(node).bind(nothing).execute(&mut self.tx).await?;
+        let empty: &[u8] = &[];
+        statement(sql).bind(node).bind(empty).execute(&mut self.tx).await?;
         Ok(())
     }
 
@@ -487,8 +487,8 @@ impl WriteTx {
         let query = statement(sql)
             .bind(node)
             .bind(i64::try_from(generation).unwrap_or(i64::MAX));
-        let nothing: &[u8] = &[];
-        let query = query.bind(i64::from(deployment)).bind(nothing);
+        let empty: &[u8] = &[];
+        let query = query.bind(i64::from(deployment)).bind(empty);
         query.execute(&mut self.tx).await?;
         Ok(())
     }

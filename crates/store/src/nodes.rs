@@ -308,8 +308,8 @@ impl Store {
     pub async fn nodes(&self, scope: &Scope, filter: &Filter, after: &str, limit: i64) -> Result<Vec<NodeRecord>> {
         let (conditions, values) = conditions(filter);
         let (from, to) = (values.len() + 1, values.len() + 2);
-        let theirs = scope.rows("n.customer", values.len() + 3);
-        let sql = format!("{COLUMNS} WHERE n.id > ${from}{conditions}{theirs} ORDER BY n.id LIMIT ${to}");
+        let scope_condition = scope.rows("n.customer", values.len() + 3);
+        let sql = format!("{COLUMNS} WHERE n.id > ${from}{conditions}{scope_condition} ORDER BY n.id LIMIT ${to}");
         let query = statement(sql);
         let query = values.into_iter().fold(query, |query, value| query.bind(value));
         let query = query.bind(after).bind(limit);
@@ -460,8 +460,8 @@ impl WriteTx {
     /// # Errors
     /// `NotFound`: there is none, or it is outside the scope.
     pub async fn node_of(&mut self, scope: &Scope, id: &NodeId) -> Result<NodeRecord> {
-        let (theirs, lock) = (scope.rows("customer", 2), self.kind.for_update());
-        let sql = format!("{COLUMNS} WHERE id = $1{theirs}{lock}");
+        let (scope_condition, lock) = (scope.rows("customer", 2), self.kind.for_update());
+        let sql = format!("{COLUMNS} WHERE id = $1{scope_condition}{lock}");
         let row = scope
             .bind(statement(sql).bind(id))
             .fetch_optional(&mut self.tx)
@@ -564,6 +564,12 @@ impl WriteTx {
         record.due_at = now;
         record.updated_at = now;
         Ok(())
+    }
+
+    /// Whether this change makes nodes due: the caller lets the runner take them after the commit.
+    #[must_use]
+    pub fn makes_nodes_due(&self) -> bool {
+        !self.due.is_empty()
     }
 
     /// Makes a node due.

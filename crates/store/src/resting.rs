@@ -78,12 +78,12 @@ impl Store {
         );
         let mut found = Vec::with_capacity(ids.len());
         for batch in ids.chunks(BATCH) {
-            let nobody = std::iter::repeat_n("", BATCH - batch.len());
+            let padding = std::iter::repeat_n("", BATCH - batch.len());
             let query = statement(sql.clone());
             let query = batch
                 .iter()
                 .map(|id| id.as_str())
-                .chain(nobody)
+                .chain(padding)
                 .fold(query, |query, id| query.bind(id));
             for row in query.fetch_all(&self.readers).await? {
                 let id: NodeId = row.id("id")?;

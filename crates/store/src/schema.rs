@@ -43,6 +43,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0035_fabric.sql"),
     FABRIC_ROWS,
     include_str!("../migrations/0037_fabric_breaches.sql"),
+    include_str!("../migrations/0038_usage_breaches.sql"),
 ];
 
 /// The first version that seals every cloud-config.
@@ -156,7 +157,7 @@ pub(crate) async fn migrate_postgres(connection: &mut PgConnection) -> Result<()
         for (number, sql) in missing {
             let sql = POSTGRES
                 .iter()
-                .fold(sql.to_owned(), |sql, (theirs, ours)| sql.replace(theirs, ours));
+                .fold(sql.to_owned(), |sql, (sqlite, postgres)| sql.replace(sqlite, postgres));
             tx.execute(AssertSqlSafe(sql)).await?;
             sqlx::query(MIGRATED).bind(number).execute(&mut *tx).await?;
         }

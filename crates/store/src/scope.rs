@@ -1,6 +1,6 @@
 //! The rows that a reader may see.
 //!
-//! Each query omits the rows outside the scope, so that they cannot be told from missing ones. Every function that a
+//! Each query omits the rows outside the scope, so that they look like missing ones. Every function that a
 //! customer can reach takes a scope, so that no caller can forget it.
 
 use rackwright_lifecycle::CustomerId;

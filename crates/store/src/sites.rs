@@ -1,4 +1,4 @@
-//! The applied site, and the state of its hall as a whole.
+//! The versions of the applied site, the row of its hall, and the ids of all nodes.
 
 use rackwright_lifecycle::{NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -7,48 +7,48 @@ use crate::error::corrupt;
 use crate::sql::{Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
 
-/// A file of the site.
+/// One of the files that describe the site.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteFile {
-    /// The file's path in findings.
+    /// The file's path, as findings show it.
     pub name: String,
-    /// YAML.
+    /// The file's content: YAML.
     pub text: String,
 }
 
 /// A version of the site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteRow {
-    /// From 1, without gaps.
+    /// Number of the version: from 1, without gaps.
     pub version: i64,
-    /// The same for all versions.
+    /// Id of the site: the same in all its versions.
     pub uid: String,
-    /// Digest of the files.
+    /// "b3-" and the BLAKE3 digest of the files, in hex.
     pub digest: String,
-    /// The files.
+    /// The files of this version.
     pub files: Vec<SiteFile>,
-    /// The member who applied it.
+    /// The member who applied this version.
     pub applied_by: String,
-    /// When it was applied.
+    /// When this version was applied.
     pub applied_at: Timestamp,
 }
 
-/// The state of the hall as a whole: a single row.
+/// The single row of the hall. Its lock orders the reservations and releases of nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HallRow {
     /// Grows with every reservation and release.
     pub version: i64,
 }
 
-/// Versions of the site that are kept.
+/// Newest versions of the site that the database keeps.
 const VERSIONS_KEPT: i64 = 20;
 
-const HALL: &str = "SELECT version FROM hall WHERE id = 1";
+const SELECT_HALL: &str = "SELECT version FROM hall WHERE id = 1";
 
-fn site(row: &Row) -> Result<SiteRow> {
+fn site_from_row(row: &Row) -> Result<SiteRow> {
     let version: i64 = row.try_get("version")?;
-    let files: Vec<u8> = row.try_get("files")?;
-    let files = serde_json::from_slice(&files).map_err(|e| corrupt("site", &version.to_string(), e))?;
+    let files_json: Vec<u8> = row.try_get("files")?;
+    let files = serde_json::from_slice(&files_json).map_err(|e| corrupt("site", &version.to_string(), e))?;
     Ok(SiteRow {
         version,
         uid: row.try_get("uid")?,
@@ -59,42 +59,42 @@ fn site(row: &Row) -> Result<SiteRow> {
     })
 }
 
-fn hall(row: &Row) -> Result<HallRow> {
+fn hall_from_row(row: &Row) -> Result<HallRow> {
     Ok(HallRow {
         version: row.try_get("version")?,
     })
 }
 
 impl Store {
-    /// The site as last applied.
+    /// The newest version of the site; `None` before the first.
     ///
     /// # Errors
     /// The database failed.
     pub async fn site(&self) -> Result<Option<SiteRow>> {
         let sql = "SELECT version, uid, digest, files, applied_by, applied_at FROM sites ORDER BY version DESC LIMIT 1";
         let row = statement(sql).fetch_optional(&self.readers).await?;
-        row.as_ref().map(site).transpose()
+        row.as_ref().map(site_from_row).transpose()
     }
 
-    /// The newest version number; 0: no site was applied.
+    /// The number of the site's newest version; 0 before the first.
     ///
     /// # Errors
     /// The database failed.
     pub async fn site_version(&self) -> Result<i64> {
-        let row = statement("SELECT COALESCE(MAX(version), 0) FROM sites");
-        Ok(row.fetch_one(&self.readers).await?.try_get(0)?)
+        let query = statement("SELECT COALESCE(MAX(version), 0) FROM sites");
+        Ok(query.fetch_one(&self.readers).await?.try_get(0)?)
     }
 
-    /// The hall's row.
+    /// The hall's row, not locked.
     ///
     /// # Errors
     /// The database failed.
     pub async fn hall(&self) -> Result<HallRow> {
-        hall(&statement(HALL).fetch_one(&self.readers).await?)
+        hall_from_row(&statement(SELECT_HALL).fetch_one(&self.readers).await?)
     }
 
-    /// Leases the fabric to `replica` until `until`: only that replica writes partitions. False: another replica has the
-    /// lease.
+    /// Leases the fabric to `replica` until `until`, or extends its lease: only the replica with the lease writes
+    /// partitions. Returns false when another replica has a lease that has not ended at `now`.
     ///
     /// # Errors
     /// The database failed.
@@ -105,46 +105,46 @@ impl Store {
         Ok(self.execute(query).await? > 0)
     }
 
-    /// The ids of all nodes.
+    /// The ids of all nodes, sorted.
     ///
     /// # Errors
     /// The database failed.
     pub async fn node_ids(&self) -> Result<Vec<NodeId>> {
-        self.ids("SELECT id FROM nodes ORDER BY id").await
+        self.select_node_ids("SELECT id FROM nodes ORDER BY id").await
     }
 
-    /// The ids of all nodes that are available, unclaimed and not doubted, and have no begun firmware update: a machine
-    /// with an update of unknown outcome may be in the middle of a flash.
+    /// The ids of all nodes that are available, unclaimed, not doubted, and without an unfinished firmware update, sorted.
+    /// A machine with an update of unknown outcome may be in the middle of a flash.
     ///
     /// # Errors
     /// The database failed.
     pub async fn free_nodes(&self) -> Result<Vec<NodeId>> {
         let sql = "SELECT id FROM nodes WHERE state = 'available' AND claimed_image = '' AND doubt_cause = '' \
                    AND NOT EXISTS (SELECT 1 FROM firmware_updates u WHERE u.node_id = nodes.id) ORDER BY id";
-        self.ids(sql).await
+        self.select_node_ids(sql).await
     }
 
-    async fn ids(&self, sql: &'static str) -> Result<Vec<NodeId>> {
+    async fn select_node_ids(&self, sql: &'static str) -> Result<Vec<NodeId>> {
         let rows = statement(sql).blocking().fetch_all(&self.readers).await?;
         rows.iter().map(|row| Ok(row.id(0)?)).collect()
     }
 }
 
 impl WriteTx {
-    /// The hall within this change, locked: no other change reserves or frees until this one ends. Lock it before any node
-    /// or cluster.
+    /// Locks the hall's row and returns it: until this change ends, no other change reserves or releases nodes. The caller
+    /// locks the hall before any node or cluster.
     ///
     /// # Errors
     /// The database failed.
     pub async fn hall(&mut self) -> Result<HallRow> {
-        let sql = format!("{HALL}{}", self.kind.for_update());
-        hall(&statement(sql).fetch_one(&mut self.tx).await?)
+        let sql = format!("{SELECT_HALL}{}", self.kind.for_update());
+        hall_from_row(&statement(sql).fetch_one(&mut self.tx).await?)
     }
 
-    /// Writes the hall back with a new version.
+    /// Increments the hall's version, in the database and in `row`.
     ///
     /// # Errors
-    /// `Conflict`: it was changed since it was read.
+    /// `Conflict`: the hall was changed since `row` was read.
     pub async fn save_hall(&mut self, row: &mut HallRow) -> Result<()> {
         let query = statement("UPDATE hall SET version = version + 1 WHERE id = 1 AND version = $1").bind(row.version);
         if query.execute(&mut self.tx).await? == 0 {
@@ -157,25 +157,25 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Adds a version of the site; `row.version` must be the next number. The oldest versions are deleted.
+    /// Adds a version of the site; `row.version` must be the next number. Deletes the oldest versions beyond a fixed count.
     ///
     /// # Errors
-    /// `Conflict`: another version was applied since.
+    /// `Conflict`: `row.version` is not the next number, because another version was applied meanwhile.
     pub async fn insert_site(&mut self, row: &SiteRow) -> Result<()> {
-        let files = serde_json::to_vec(&row.files).map_err(|e| corrupt("site", &row.version.to_string(), e))?;
+        let files_json = serde_json::to_vec(&row.files).map_err(|e| corrupt("site", &row.version.to_string(), e))?;
         let sql = "INSERT INTO sites (version, uid, digest, files, applied_by, applied_at) \
                    SELECT $1, $2, $3, $4, $5, $6 WHERE (SELECT COALESCE(MAX(version), 0) FROM sites) + 1 = $1 \
                    ON CONFLICT DO NOTHING";
         let query = statement(sql).bind(row.version).bind(&row.uid).bind(&row.digest);
-        let query = query.bind(&files[..]).bind(&row.applied_by).bind(row.applied_at.0);
+        let query = query.bind(&files_json[..]).bind(&row.applied_by).bind(row.applied_at.0);
         if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Conflict {
                 kind: "site",
                 id: String::new(),
             });
         }
-        let forget = statement("DELETE FROM sites WHERE version <= $1").bind(row.version - VERSIONS_KEPT);
-        forget.execute(&mut self.tx).await?;
+        let delete_old = statement("DELETE FROM sites WHERE version <= $1").bind(row.version - VERSIONS_KEPT);
+        delete_old.execute(&mut self.tx).await?;
         Ok(())
     }
 }

@@ -108,7 +108,7 @@ impl Tpm {
     /// sessions, these bytes are only the parameters.
     fn command(
         &mut self,
-        (code, words): (u32, &'static str),
+        (code, purpose): (u32, &'static str),
         handles: &[u32],
         sessions: &[Session],
         parameters: &[u8],
@@ -150,7 +150,7 @@ impl Tpm {
             tries += 1;
             if !RETRY.contains(&result) || tries >= TRIES {
                 return Err(TpmError::Refused {
-                    command: words,
+                    command: purpose,
                     code: result,
                 });
             }
@@ -177,8 +177,8 @@ impl Tpm {
         // An empty password and no data. After the template: no outside information and no PCRs.
         let parameters = Writer::new().u16(4).u16(0).u16(0);
         let parameters = parameters.sized(&template(kind)).u16(0).u32(0).done();
-        let words = (CREATE_PRIMARY, "to make a key");
-        let (handle, answer) = self.command(words, &[RH_ENDORSEMENT], &[Session::Password], &parameters, true)?;
+        let command = (CREATE_PRIMARY, "to make a key");
+        let (handle, answer) = self.command(command, &[RH_ENDORSEMENT], &[Session::Password], &parameters, true)?;
         let parsed = Reader::new(&answer)
             .sized("public area")
             .and_then(|area| Public::parse(kind, area));
@@ -232,8 +232,8 @@ impl Tpm {
         // A policy session without salt, binding or encryption. The nonce protects nothing, because no password is
         // used.
         let begin = Writer::new().sized(&[0; 16]).u16(0).u8(1).u16(ALG_NULL).u16(ALG_SHA256);
-        let words = (START_AUTH_SESSION, "to begin a session");
-        let (session, _) = self.command(words, &[RH_NULL, RH_NULL], &[], &begin.done(), true)?;
+        let command = (START_AUTH_SESSION, "to begin a session");
+        let (session, _) = self.command(command, &[RH_NULL, RH_NULL], &[], &begin.done(), true)?;
         let opened = self.activate_in(session, ek, ak, credential);
         let flushed = self.flush(session);
         let opened = opened?;
@@ -244,13 +244,13 @@ impl Tpm {
     fn activate_in(&mut self, session: u32, ek: &Key, ak: &Key, credential: &Credential) -> Result<Vec<u8>, TpmError> {
         // No nonce, no digest of parameters, no reference, no expiry.
         let secret = Writer::new().u16(0).u16(0).u16(0).u32(0).done();
-        let words = (POLICY_SECRET, "the endorsement key's policy");
+        let command = (POLICY_SECRET, "the endorsement key's policy");
         let handles = [RH_ENDORSEMENT, session];
-        self.command(words, &handles, &[Session::Password], &secret, false)?;
+        self.command(command, &handles, &[Session::Password], &secret, false)?;
         let parameters = Writer::new().sized(&credential.blob).sized(&credential.seed).done();
-        let words = (ACTIVATE_CREDENTIAL, "to open the credential");
+        let command = (ACTIVATE_CREDENTIAL, "to open the credential");
         let sessions = [Session::Password, Session::Policy(session)];
-        let (_, answer) = self.command(words, &[ak.handle, ek.handle], &sessions, &parameters, false)?;
+        let (_, answer) = self.command(command, &[ak.handle, ek.handle], &sessions, &parameters, false)?;
         Ok(Reader::new(&answer).sized("secret")?.to_vec())
     }
 
@@ -262,8 +262,8 @@ impl Tpm {
         let mut values = Values::new();
         let mut left = selection;
         while left != Selection::default() {
-            let words = (PCR_READ, "to read PCRs");
-            let (_, answer) = self.command(words, &[], &[], &left.write(), false)?;
+            let command = (PCR_READ, "to read PCRs");
+            let (_, answer) = self.command(command, &[], &[], &left.write(), false)?;
             let mut reader = Reader::new(&answer);
             reader.u32("count of updates")?;
             let read = Selection::read(&mut reader)?;
@@ -294,8 +294,8 @@ impl Tpm {
         loop {
             let values = self.pcrs(selection)?;
             let parameters = Writer::new().sized(extra).u16(ALG_NULL).bytes(&selection.write());
-            let words = (QUOTE, "to quote");
-            let (_, answer) = self.command(words, &[ak.handle], &[Session::Password], &parameters.done(), false)?;
+            let command = (QUOTE, "to quote");
+            let (_, answer) = self.command(command, &[ak.handle], &[Session::Password], &parameters.done(), false)?;
             let mut reader = Reader::new(&answer);
             let quote = reader.sized("quote")?.to_vec();
             let signature = reader.rest().to_vec();
@@ -336,9 +336,9 @@ impl Tpm {
         while certificate.len() < usize::from(size) {
             let at = u16::try_from(certificate.len()).unwrap_or(u16::MAX);
             let parameters = Writer::new().u16(NV_CHUNK.min(size - at)).u16(at).done();
-            let words = (NV_READ, "to read the certificate");
+            let command = (NV_READ, "to read the certificate");
             let handles = [NV_EK_CERTIFICATE, NV_EK_CERTIFICATE];
-            let (_, answer) = self.command(words, &handles, &[Session::Password], &parameters, false)?;
+            let (_, answer) = self.command(command, &handles, &[Session::Password], &parameters, false)?;
             let part = Reader::new(&answer).sized("certificate")?;
             if part.is_empty() {
                 return Err(Malformed("certificate").into());

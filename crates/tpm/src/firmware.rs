@@ -127,11 +127,11 @@ mod tests {
         assert_eq!(name(&event(0x08, b"U59\0")), "firmware version \"U59\"");
         assert_eq!(name(&event(0x08, b"1\0.\x007\0\0\0")), "firmware version \"1.7\"");
         assert_eq!(name(&event(0xdead, b"")), "measurement of kind 0xdead");
-        let lie = Event {
+        let false_event = Event {
             digest: [7; 32],
             ..event(0x08, b"2.0")
         };
-        assert_eq!(name(&lie), "firmware version \"2.0\" (the log's word)");
+        assert_eq!(name(&false_event), "firmware version \"2.0\" (the log's word)");
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl Boot {
 
     fn text(&mut self, event: &Event<'_>) -> Result<(), BootMismatch> {
         let (pcr, kind) = (event.pcr, event.kind);
-        let text = words(event.data).filter(|_| kind == EV_IPL);
+        let text = printable_text(event.data).filter(|_| kind == EV_IPL);
         let text = text.ok_or(BootMismatch::UnknownEvent { pcr, kind })?;
         let (list, measured) = if let Some(line) = text.strip_prefix(KERNEL_COMMAND_LINE) {
             (&mut self.command_lines, line)
@@ -277,7 +277,7 @@ fn hex(digest: &Digest) -> String {
 }
 
 /// A text with or without a zero byte at its end.
-fn words(data: &[u8]) -> Option<&str> {
+fn printable_text(data: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(data).ok()?;
     let text = text.strip_suffix('\0').unwrap_or(text);
     (!text.contains(char::is_control)).then_some(text)

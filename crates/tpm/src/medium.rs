@@ -13,13 +13,13 @@ pub const SECRET: usize = 32;
 pub const SECTOR: usize = 2048;
 /// Byte offset of the file.
 pub const PLACE: u64 = FILE as u64 * SECTOR as u64;
-/// Length of the medium, in bytes. The data fill 22 sectors. Drives read ahead, so 150 sectors of padding follow, as
-/// with mkisofs.
+/// Length of the medium, in bytes. The data take 22 sectors. Drives read ahead, so 150 sectors of padding follow, as with
+/// mkisofs.
 pub const SIZE: usize = SECTORS as usize * SECTOR;
 
 /// The beginning of the file. The secret follows.
 const MAGIC: &[u8; 24] = b"rackwright-bmc-secret-v1";
-const LENGTH: usize = MAGIC.len() + SECRET;
+const FILE_BYTES: usize = MAGIC.len() + SECRET;
 /// The beginning of the authenticated bytes. The binding follows.
 const PURPOSE: &[u8] = b"rackwright-bmc-proof-v1";
 
@@ -55,13 +55,13 @@ pub fn image(secret: &[u8; SECRET]) -> Vec<u8> {
     image
 }
 
-/// Reads the secret from the sector at [`PLACE`]. `None`: this is another medium.
+/// Reads the secret from the sector at [`PLACE`]. `None`: the sector is from another medium.
 #[must_use]
 pub fn secret(sector: &[u8]) -> Option<[u8; SECRET]> {
     sector.strip_prefix(MAGIC)?.first_chunk().copied()
 }
 
-/// The session of a proof. The same session binds a quote: see [`binding`].
+/// The session that a proof is bound to. A quote is bound to the same session: see [`binding`].
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     /// The challenge's random bytes.
@@ -108,11 +108,11 @@ fn both32(number: u32) -> Vec<u8> {
 }
 
 /// A directory record (9.1). The dates are zero, which means "not specified".
-fn record(at: u32, length: u32, is_directory: bool, name: &[u8]) -> Vec<u8> {
+fn record(sector: u32, length: u32, is_directory: bool, name: &[u8]) -> Vec<u8> {
     // 33 bytes and the name, padded to an even length.
     let whole = (33 + name.len()).next_multiple_of(2);
     let mut record = vec![byte(whole), 0];
-    record.extend(both32(at));
+    record.extend(both32(sector));
     record.extend(both32(length));
     record.extend([0; 7]);
     record.extend([u8::from(is_directory) << 1, 0, 0]);
@@ -134,7 +134,7 @@ fn root() -> Vec<u8> {
     [
         record(ROOT, ONE_SECTOR, true, &[0]),
         record(ROOT, ONE_SECTOR, true, &[1]),
-        record(FILE, LENGTH as u32, false, NAME),
+        record(FILE, FILE_BYTES as u32, false, NAME),
     ]
     .concat()
 }
@@ -161,9 +161,11 @@ fn descriptor() -> Vec<u8> {
     out.extend([0; 8]);
     out.extend(both32(SECTORS));
     out.extend([0; 32]);
+    // Volume set size, volume sequence number, block size.
     for number in [1, 1, SECTOR as u16] {
         out.extend(both16(number));
     }
+    // Length of a path table.
     out.extend(both32(10));
     out.extend(PATHS.to_le_bytes());
     out.extend([0; 4]);

@@ -10,7 +10,7 @@ use crate::wire::{Malformed, Reader, Writer};
 pub const COUNT: u8 = 24;
 /// The registers that a machine must report: firmware, its settings and boot programs (0 to 7), the measurements of the
 /// boot loader and of the kernel's stub (8, 9), and a unified kernel image (11).
-pub const ASKED: Selection = Selection(0b1011_1111_1111);
+pub const QUOTED: Selection = Selection(0b1011_1111_1111);
 
 /// A set of registers: bit n stands for register n.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,7 +5,7 @@ use rackwright_tpm::client::Tpm;
 use rackwright_tpm::credential;
 use rackwright_tpm::device::Transport;
 use rackwright_tpm::log::{Event, Log, write};
-use rackwright_tpm::pcr::{ASKED, Selection, Values};
+use rackwright_tpm::pcr::{QUOTED, Selection, Values};
 use rackwright_tpm::public::{Kind, Point, Public};
 use rackwright_tpm::quote::{Quote, verify, write_signature};
 use rackwright_tpm::sha256;
@@ -26,7 +26,7 @@ fn quote() -> Vec<u8> {
         clock: 1,
         resets: 2,
         restarts: 3,
-        selection: ASKED,
+        selection: QUOTED,
         digest: [5; 32],
     };
     quote.write(&[0, 11, 1, 2])
@@ -63,13 +63,13 @@ proptest! {
         for answer in [bytes.clone(), answers(&bytes)] {
             let mut tpm = Tpm::new(Box::new(Parrot(answer)));
             let _ = tpm.key(Kind::Endorsement);
-            let _ = tpm.pcrs(ASKED);
+            let _ = tpm.pcrs(QUOTED);
             let _ = tpm.certificate();
         }
     }
 
     #[test]
-    fn a_changed_log_is_refused_or_differs_or_says_the_same(at in 0..400_usize, bit in 0..8_u8) {
+    fn a_changed_log_is_refused_or_differs_or_replays_the_same(at in 0..400_usize, bit in 0..8_u8) {
         let honest = log();
         let values = Log::parse(&honest).unwrap().replay();
         let mut changed = honest.clone();
@@ -103,7 +103,7 @@ fn lengths_that_promise_gigabytes_cost_nothing() {
 #[test]
 fn a_quote_reads_back_and_needs_its_signature() {
     let parsed = Quote::parse(&quote()).unwrap();
-    assert_eq!((parsed.resets, parsed.restarts, parsed.selection), (2, 3, ASKED));
+    assert_eq!((parsed.resets, parsed.restarts, parsed.selection), (2, 3, QUOTED));
     let ak = Public::new(Kind::Attestation, Point { x: [1; 32], y: [2; 32] });
     for signature in [
         write_signature(&[1; 32], &[1; 32]),

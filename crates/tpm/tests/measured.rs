@@ -111,7 +111,7 @@ fn another_program_kernel_or_ramdisk_is_found() {
 }
 
 #[test]
-fn a_further_ramdisk_is_found_whatever_the_log_calls_it() {
+fn a_further_ramdisk_is_found_under_any_name_in_the_log() {
     let two_files = changed(|events| {
         let at = place(events, "grub_cmd: initrd");
         events[at] = text(8, "grub_cmd: initrd a b");
@@ -131,7 +131,7 @@ fn a_further_ramdisk_is_found_whatever_the_log_calls_it() {
 }
 
 #[test]
-fn a_command_that_is_not_served_and_a_forged_text_are_found() {
+fn a_foreign_command_and_a_forged_text_are_found() {
     for command in [
         "grub_cmd: insmod a",
         "grub_cmd: chainloader /x.efi",
@@ -179,7 +179,7 @@ fn another_command_line_of_the_kernel_is_found() {
 }
 
 #[test]
-fn a_start_without_measured_files_says_what_to_do() {
+fn a_start_without_measured_files_is_an_error_with_advice() {
     let ipxe = changed(|events| events.retain(|event| event.pcr != 8 && event.pcr != 9));
     assert_eq!(ipxe, Err(BootMismatch::NotMeasured));
     assert!(BootMismatch::NotMeasured.to_string().contains("boot_loader: shim-grub"));

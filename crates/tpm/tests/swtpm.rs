@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rackwright_tpm::client::{Tpm, TpmError};
 use rackwright_tpm::device::{Socket, Transport as _};
-use rackwright_tpm::pcr::{ASKED, Selection};
+use rackwright_tpm::pcr::{QUOTED, Selection};
 use rackwright_tpm::public::{Kind, Public};
 use rackwright_tpm::quote::{QuoteError, verify};
 use rackwright_tpm::wire::{Reader, Writer};
@@ -81,11 +81,11 @@ fn a_tpm_proves_itself_and_no_other() {
     ));
 
     let extra = binding(&[1; 32], "gpu-001", 3, "boot", "key");
-    let quoted = tpm.quote(&ak, &extra, ASKED).unwrap();
+    let quoted = tpm.quote(&ak, &extra, QUOTED).unwrap();
     assert_eq!(quoted.values.len(), 11);
     let quote = verify(&ak.public, &quoted.quote, &quoted.signature, &quoted.values).unwrap();
     assert_eq!(quote.extra, extra);
-    assert_eq!(quote.selection, ASKED);
+    assert_eq!(quote.selection, QUOTED);
 
     // Other values, another message, another key.
     let mut values = quoted.values.clone();
@@ -168,7 +168,7 @@ const LOCKOUT: u32 = 0x4000_000a;
 const ENDORSEMENT: u32 = 0x4000_000b;
 
 #[test]
-fn what_a_system_put_into_a_tpm_is_removed_and_its_identity_stays() {
+fn foreign_objects_of_a_tpm_are_removed_and_its_identity_stays() {
     let software = Software::start();
     let path = software.dir.path().join("tpm");
     let ek = {

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_read() {
+    fn options_are_parsed() {
         let request = of("run --ms 500 --streams 4 mlx5_0=[fe80::1]:4242 -=10.0.0.1:4242 a/b=10.0.0.1:1").unwrap();
         let Command::Run(request) = request else {
             panic!("{request:?}")
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn invalid_options_are_reported() {
         for (line, word) in [
             ("", "usage"),
             ("serve", "--deadline-s"),

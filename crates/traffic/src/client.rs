@@ -83,11 +83,11 @@ fn measured(request: &MeasureRequest, target: &LaneTarget, own: &[Lane], token: 
     }
     if target.peer.is_some() {
         let why = measured.no_rdma.as_deref().unwrap_or("--tcp was given");
-        let words = format!(
+        let message = format!(
             "{}: the adapters have no addresses for TCP, and RDMA is not possible: {why}",
             route.to
         );
-        measured.error = Some(words);
+        measured.error = Some(message);
         return measured;
     }
     let mut each = || {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn one_way_only_sends() {
+    fn a_one_way_lane_only_sends() {
         let measured = all(&request(server(), true), &[], &TOKEN).remove(0);
         assert!(measured.sent.is_some() && measured.received.is_none() && measured.round_trip.is_none());
     }
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_missing_server_and_lane_are_reported() {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = rackwright_free_port::free_port().unwrap();
         let measured = all(&request(port, false), &[], &TOKEN).remove(0);
         assert!(measured.error.unwrap().starts_with("127.0.0.1:"));
         let mut request = request(port, false);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_adapter_the_lane_goes_by_tcp_and_says_why() {
+    fn without_an_adapter_the_lane_uses_tcp_and_reports_why() {
         let mut request = request(server(), true);
         request.lanes[0].lane = "none0".into();
         let own = Lane {

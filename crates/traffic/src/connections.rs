@@ -110,11 +110,11 @@ pub fn wait_for_end(connections: &Connections, folder: Option<&Path>, deadline: 
 
 /// The folder that was made only for this program, if the program runs from such a folder.
 pub fn own_folder() -> Option<PathBuf> {
-    let lies = std::env::current_exe()
+    let folder = std::env::current_exe()
         .ok()
         .and_then(|program| folder_made_for(&program));
     // The embedded program runs from memory under the original name.
-    lies.or_else(|| folder_made_for(Path::new(&std::env::args_os().next()?)))
+    folder.or_else(|| folder_made_for(Path::new(&std::env::args_os().next()?)))
 }
 
 fn folder_made_for(program: &Path) -> Option<PathBuf> {
@@ -131,7 +131,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_server_ends_when_nobody_who_knows_the_token_was_there_for_a_while() {
+    fn a_server_ends_after_a_time_without_authenticated_clients() {
         let begun = Instant::now();
         let connections = Connections::new();
         let _silent = connections.admit().unwrap();
@@ -139,7 +139,7 @@ mod tests {
         let mut known = connections.admit().unwrap();
         known.authenticate();
         wait_for_end(&connections, None, 4 * SHORT, SHORT);
-        assert!(begun.elapsed() >= 5 * SHORT, "a test that goes on was ended");
+        assert!(begun.elapsed() >= 5 * SHORT, "a running test was ended");
         drop(known);
         wait_for_end(&connections, None, LONG, SHORT);
         assert!(begun.elapsed() < LONG);

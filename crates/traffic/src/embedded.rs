@@ -41,13 +41,13 @@ fn try_exec(arguments: &[String]) -> Result<(), String> {
     }
     let program = write_to_memfd().map_err(|e| format!("there is no memory for the RDMA program: {e}"))?;
     let path = format!("/proc/self/fd/{}", program.as_raw_fd());
-    let asked = Command::new(&path)
+    let output = Command::new(&path)
         .arg("verbs")
         .stdin(Stdio::null())
         .output()
         .map_err(|e| format!("the RDMA program does not run here: {e}"))?;
-    if !asked.status.success() {
-        let text = String::from_utf8_lossy(&asked.stderr);
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
         let line = text.lines().next().unwrap_or_default();
         let line = line
             .trim_start_matches("rackwright-traffic: ")
@@ -66,7 +66,7 @@ fn write_to_memfd() -> io::Result<File> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is open, and nobody else has it.
+    // SAFETY: it is open, and has no other owner.
     let mut file = unsafe { File::from_raw_fd(descriptor) };
     file.write_all(PROGRAM)?;
     Ok(file)

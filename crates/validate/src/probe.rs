@@ -173,7 +173,7 @@ mod tests {
         .concat();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("DMI");
-        for (bytes, told) in [
+        for (bytes, output_text) in [
             (
                 &table[..],
                 "memory_module=524288\nmemory_module=1073741824\nmemory_module=640\n",
@@ -186,7 +186,12 @@ mod tests {
                 .replace("/sys/firmware/dmi/tables/DMI", file.to_str().unwrap())
                 .replace("main </dev/null", "memory_modules");
             let output = Command::new("sh").args(["-c", &script]).output().unwrap();
-            assert_eq!(String::from_utf8(output.stdout).unwrap(), told, "{} bytes", bytes.len());
+            assert_eq!(
+                String::from_utf8(output.stdout).unwrap(),
+                output_text,
+                "{} bytes",
+                bytes.len()
+            );
         }
     }
 }

@@ -342,8 +342,8 @@ pub async fn measure(
     let wrong = |why: String| TrafficError::Answer { at: session.at(), why };
     let report = value(&output, "report", "run").map_err(wrong)?;
     let report: Report = serde_json::from_str(&report).map_err(|e| wrong(e.to_string()))?;
-    let asked = |lane: &Measured| request.lanes.iter().any(|target| target.lane == lane.lane);
-    let lanes = report.lanes.into_iter().filter(asked).map(|mut lane| {
+    let is_requested = |lane: &Measured| request.lanes.iter().any(|target| target.lane == lane.lane);
+    let lanes = report.lanes.into_iter().filter(is_requested).map(|mut lane| {
         lane.error = lane.error.map(|error| shortened(&error));
         lane.no_rdma = lane.no_rdma.map(|why| shortened(&why));
         lane

@@ -176,18 +176,23 @@ async fn login_works_as_soon_as_the_server_is_there() {
 #[tokio::test]
 async fn waiting_ends_at_the_deadline_and_when_cancelled() {
     let server = sshd("");
-    let nobody = SshTarget {
+    let unreachable = SshTarget {
         port: free_port(),
         ..server.target()
     };
     let begun = Instant::now();
-    let result = wait_reachable(&nobody, begun + Duration::from_millis(700), &CancellationToken::new()).await;
+    let result = wait_reachable(
+        &unreachable,
+        begun + Duration::from_millis(700),
+        &CancellationToken::new(),
+    )
+    .await;
     assert!(matches!(result, Err(SshError::NotReachable { .. })), "{result:?}");
     assert!(begun.elapsed() < Duration::from_secs(10));
     let cancel = CancellationToken::new();
     let waiting = tokio::spawn({
         let cancel = cancel.clone();
-        async move { wait_reachable(&nobody, Instant::now() + LIMIT, &cancel).await }
+        async move { wait_reachable(&unreachable, Instant::now() + LIMIT, &cancel).await }
     });
     tokio::task::yield_now().await;
     cancel.cancel();
@@ -265,7 +270,7 @@ async fn commands_are_bounded_in_time_and_output() {
 }
 
 #[tokio::test]
-async fn wrong_targets_are_told_apart_and_keep_their_secrets() {
+async fn wrong_targets_are_distinguished_and_get_no_secrets() {
     let server = sshd("");
     let text = format!("{:?}", server.target());
     assert!(!text.contains("OPENSSH PRIVATE KEY"), "{text}");
@@ -355,7 +360,7 @@ async fn probes_this_machine() {
 }
 
 #[tokio::test]
-async fn a_forced_command_is_no_machine_to_probe() {
+async fn a_host_with_a_forced_command_cannot_be_probed() {
     let server = sshd("ForceCommand echo Please login as the user debian");
     let session = login(&server).await;
     let options = ProbeOptions {
@@ -363,10 +368,10 @@ async fn a_forced_command_is_no_machine_to_probe() {
         disk_read_sample_mib: 0,
     };
     let error = probe(&session, options).await.unwrap_err();
-    let told = std::error::Error::source(&error)
+    let cause = std::error::Error::source(&error)
         .map(ToString::to_string)
         .unwrap_or_default();
-    assert!(told.contains("Please login"), "{error:?}");
+    assert!(cause.contains("Please login"), "{error:?}");
 }
 
 #[tokio::test]
@@ -457,7 +462,7 @@ async fn one_login_serves_the_steps_of_a_deployment_and_no_other() {
 }
 
 #[tokio::test]
-async fn logins_that_nobody_takes_up_are_closed_at_the_end() {
+async fn unused_logins_are_closed_at_the_end() {
     let server = sshd("");
     let (logins, stop) = (Logins::default(), CancellationToken::new());
     let deployment = Deployment {
@@ -497,11 +502,11 @@ async fn hand_over_fails_while_the_key_still_opens() {
         matches!(error, HandOverError::Ssh(SshError::HostKeyMismatch { .. })),
         "{error:?}"
     );
-    let nobody = SshTarget {
+    let unreachable = SshTarget {
         port: free_port(),
         ..server.target()
     };
-    let error = hand_over(&nobody, &[]).await.unwrap_err();
+    let error = hand_over(&unreachable, &[]).await.unwrap_err();
     assert!(
         matches!(error, HandOverError::Ssh(SshError::Connect { .. })),
         "{error:?}"
@@ -527,7 +532,7 @@ async fn hand_over_follows_links_and_empties_files() {
 }
 
 #[tokio::test]
-async fn dropbear_is_served_alike() {
+async fn dropbear_works_like_openssh() {
     let server = dropbear();
     let session = login(&server).await;
     let options = ProbeOptions {

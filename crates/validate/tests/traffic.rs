@@ -93,7 +93,7 @@ impl Drop for Left {
 }
 
 #[tokio::test]
-async fn it_is_brought_run_and_removed() {
+async fn the_program_is_copied_run_and_removed() {
     let server = sshd("");
     let session = login(&server).await;
     let (setup, dir) = (setup("test"), tempfile::tempdir().unwrap());
@@ -131,7 +131,7 @@ async fn it_is_brought_run_and_removed() {
 }
 
 #[tokio::test]
-async fn a_program_that_was_damaged_or_does_not_run_says_so_and_leaves_nothing() {
+async fn a_damaged_program_or_one_that_does_not_run_is_reported_and_leaves_nothing() {
     let server = sshd("");
     let session = login(&server).await;
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -163,7 +163,7 @@ fn is_empty(folder: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn what_an_earlier_test_left_is_ended_and_removed_before_another_begins() {
+async fn leftovers_of_an_earlier_test_are_ended_and_removed_before_the_next() {
     let (server, dir, other) = (sshd(""), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let session = login(&server).await;
     let mut left = [Left::below(dir.path(), "old"), Left::below(dir.path(), "older")];
@@ -181,7 +181,7 @@ async fn what_an_earlier_test_left_is_ended_and_removed_before_another_begins() 
 }
 
 #[tokio::test]
-async fn a_server_is_ended_by_its_program_whatever_number_it_said_it_had() {
+async fn a_server_is_ended_by_its_program_whatever_process_id_it_reported() {
     let (server, dir) = (sshd(""), tempfile::tempdir().unwrap());
     let session = login(&server).await;
     let mut left = Left::below(dir.path(), "test");

@@ -11,6 +11,7 @@
 //!
 //! [`read`] refuses a text above [`MAX_BYTES`]. The caller of [`documents`] limits the size before it reads the file.
 
+mod quote;
 mod read;
 mod tree;
 

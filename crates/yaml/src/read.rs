@@ -87,13 +87,14 @@ pub fn read<T: DeserializeOwned>(text: &str, quote: Quote) -> Result<T, ReadErro
     })
 }
 
-/// Refuses what the rules of this crate refuse. The reading into a type finds the other faults and describes them better.
+/// Refuses what the rules of this crate refuse, and a quote without an end: the reading into a type does not name the place
+/// at which the quote was opened. That reading finds the other faults and describes them better.
 fn check(text: &str) -> Result<(), ReadError> {
     let mut first = None;
     documents(0, text, |fault| {
         let is_refused = matches!(
             fault.kind,
-            FaultKind::Anchor | FaultKind::Alias | FaultKind::Tag | FaultKind::Depth
+            FaultKind::Anchor | FaultKind::Alias | FaultKind::Tag | FaultKind::Depth | FaultKind::Quote(_)
         );
         if first.is_none() && is_refused {
             first = Some(fault);
@@ -151,6 +152,11 @@ mod tests {
                 "anchors are not supported: write the value out",
             ),
             ("port: 1\nnames: [!!str a]\n", 2, "tags are not supported"),
+            (
+                "port: 1\ntitle: \"x\nnames: []\n",
+                2,
+                "the quote that is opened here goes on to line 3, column 1: close the quote",
+            ),
         ] {
             let error = fault(text);
             assert_eq!(error.line(), line, "{text}: {error}");

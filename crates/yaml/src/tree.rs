@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use granit_parser::{Event, Parser, ScalarStyle, StrInput};
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, StrInput};
+
+use crate::quote;
 
 /// Maximum nesting depth.
 pub const MAX_DEPTH: usize = 16;
@@ -65,6 +67,9 @@ pub struct Fault {
 pub enum FaultKind {
     /// The text is not YAML, for this reason. The rest of it is not read.
     Syntax(String),
+    /// A quote is opened at the place of the fault and goes on to this line and column, both from 1, where the text cannot
+    /// be read. `None`: no quote closes it. The rest of the text is not read.
+    Quote(Option<(u32, u32)>),
     /// A value below [`MAX_DEPTH`]. The rest of the text is not read.
     Depth,
     /// A value is missing. The rest of the text is not read.
@@ -83,6 +88,13 @@ impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Syntax(why) => return write!(f, "this is not YAML: {why}"),
+            Self::Quote(None) => "this is not YAML: the quote that is opened here is not closed",
+            Self::Quote(Some((line, column))) => {
+                return write!(
+                    f,
+                    "this is not YAML: the quote that is opened here goes on to line {line}, column {column}"
+                );
+            }
             Self::Depth => "this is nested too deeply",
             Self::Missing => "a value is missing",
             Self::Anchor => "anchors are not supported",
@@ -99,6 +111,7 @@ impl FaultKind {
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Syntax(_) => "the rest of this file was not checked",
+            Self::Quote(_) => "close the quote; the rest of this file was not checked",
             Self::Depth => "at most 16 levels are read",
             Self::Anchor | Self::Alias => "write the value out",
             Self::Tag => "remove the `!...`",
@@ -112,6 +125,7 @@ impl FaultKind {
 pub fn documents(file: u32, text: &str, note: impl FnMut(Fault)) -> (Vec<Tree>, bool) {
     let mut reader = Reader {
         file,
+        text,
         parser: Parser::new_from_str(text),
         note,
     };
@@ -131,6 +145,7 @@ struct Stop;
 
 struct Reader<'a, N> {
     file: u32,
+    text: &'a str,
     parser: Parser<'a, StrInput<'a>>,
     note: N,
 }
@@ -164,10 +179,35 @@ impl<'a, N: FnMut(Fault)> Reader<'a, N> {
                     Ok(Some((event, at)))
                 }
                 Some(Err(error)) => {
-                    let at = self.spot(error.marker().line(), error.marker().col());
-                    self.stop(at, FaultKind::Syntax(error.info()))
+                    let (at, kind) = self.unreadable(&error);
+                    self.stop(at, kind)
                 }
             };
+        }
+    }
+
+    /// The place and the kind of a fault that the parser reports. The place of a quote without an end is its opening.
+    fn unreadable(&self, error: &ScanError) -> (Spot, FaultKind) {
+        let at = self.spot(error.marker().line(), error.marker().col());
+        let follows = match error.kind() {
+            // The parser names the opening quote.
+            ErrorKind::UnclosedQuotedScalar | ErrorKind::DocumentIndicatorInQuotedScalar => {
+                return (at, FaultKind::Quote(None));
+            }
+            ErrorKind::InvalidTrailingSingleQuotedScalar | ErrorKind::InvalidTrailingDoubleQuotedScalar => true,
+            _ => false,
+        };
+        let quote = quote::before(self.text, (at.line, at.column));
+        let quote = quote.filter(|quote| follows || quote.close.is_none_or(|(line, _)| line > quote.open.0));
+        match quote {
+            Some(quote::Quote {
+                open: (line, column),
+                close,
+            }) => {
+                let end = close.unwrap_or((at.line, at.column));
+                (Spot { line, column, ..at }, FaultKind::Quote(Some(end)))
+            }
+            None => (at, FaultKind::Syntax(error.info())),
         }
     }
 
@@ -304,6 +344,33 @@ mod tests {
             assert_eq!((f.join("|").as_str(), w), (found, whole), "{text}");
             assert!(!trees.is_empty(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_quote_without_an_end_is_a_fault_where_it_was_opened() {
+        for (text, found) in [
+            (
+                "a: 1\nb: \"x\nc: 2\n",
+                "2:4: this is not YAML: the quote that is opened here goes on to line 3, column 1",
+            ),
+            (
+                "a: 1\nb: {c: 'x}\n",
+                "2:8: this is not YAML: the quote that is opened here is not closed",
+            ),
+            (
+                "a:\n- {b: \"x, c: y}\n- {b: \"z\", c: y}\n",
+                "2:7: this is not YAML: the quote that is opened here goes on to line 3, column 7",
+            ),
+            (
+                "\"x\n---\nb: 1\n",
+                "1:1: this is not YAML: the quote that is opened here is not closed",
+            ),
+        ] {
+            let (_, whole, f) = read(text);
+            assert_eq!((f.join("|").as_str(), whole), (found, false), "{text}");
+        }
+        let (_, whole, f) = read("a: \"x\n  y\"\nb: 'it''s'\nc: \"\\\"\"\n");
+        assert!(whole && f.is_empty(), "{f:?}");
     }
 
     #[test]

@@ -1,33 +1,42 @@
-//! `make demo-cluster`: two customers get clusters of a hall of 128 machines, on a fabric that a real OpenSM manages.
+//! `make demo-cluster`: two customers get clusters of a hall of 128 machines, on a fabric that a real OpenSM manages. The
+//! hall lacks a cable, has a storage fabric beside the compute fabric, and gets a new adapter, without a false alarm.
 //!
 //! Machines are simulated (`rackwright-sim`) and ibsim plays the fabric; the control plane, the agents' code, OpenSM and the
 //! tools that read its ports are the real ones. Every line after `$` is a command that an operator would type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rackwright_fabric::FabricManager as _;
 use rackwright_infiniband::Guid;
-use rackwright_site::file::{Source, check};
-use rackwright_site::generate::{ReferenceSku, Request, site_file};
-use rackwright_site::model::{Redundancy, Site as Hall};
+use rackwright_site::model::{Redundancy, Site as Model};
 use rackwright_tests::fabric::{Lab, folder};
-use rackwright_tests::ports::free_port;
+use rackwright_tests::hall::{
+    Ports, config, describe_irregular, enrolment, image, keys_of_clusters, keys_of_ports, read, simulate, with_port,
+};
 use rackwright_tests::site::{Site, program};
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt as _;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
+/// With machines; the storage nodes have none.
 const NODES: usize = 128;
+const STORAGE_NODES: usize = 4;
+/// Each has circuits of its own.
+const CUSTOMERS: [(&str, Redundancy, bool); 2] = [
+    ("acme", Redundancy::FeedLoss, true),
+    ("bolt", Redundancy::FeedLoss, true),
+];
 const CLUSTERS: &str = "clusters:\n\
                         - {name: alpha, customer: acme, sku: dgx-h100, nodes: 48}\n\
                         - {name: beta, customer: bolt, sku: dgx-h100, nodes: 32}\n";
-/// Time limit until the control plane has noticed a change of a cable.
-const TEST_LIMIT: Duration = Duration::from_secs(120);
+/// The adapter that is replaced.
+const REPLACED: &str = "mlx5_5";
+/// Time limit until the control plane has noticed a change of the fabric, which takes seconds on a quiet computer.
+const TEST_LIMIT: Duration = Duration::from_secs(600);
 /// Seconds of the machines' time per real second.
-const SPEED: &str = "40";
+const SPEED: u32 = 40;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
@@ -49,40 +58,19 @@ fn say(text: &str) {
     println!("\n== {text}");
 }
 
-/// A machine as the simulator describes it.
-type Machine = Value;
-
 struct Demo {
     dir: PathBuf,
-    hall: Hall,
+    /// The site file.
+    text: String,
+    hall: Model,
     lab: Lab,
     simulator: Child,
     site: Site,
     /// Nodes of each cluster, from the plan made before the start.
     planned: BTreeMap<String, Vec<String>>,
+    /// The label of the cable that is cut while a cluster is built, and stays so.
+    cut: String,
     failed: bool,
-}
-
-/// The site: NVIDIA's reference for 128 DGX H100, and two customers with promised nodes. Its fabric uses HDR instead of NDR:
-/// ibsim plays HDR, and with any other rate in the site every cable would be at fault.
-fn describe() -> String {
-    let mut request = Request::new(ReferenceSku::DgxH100, NODES);
-    request.customers = vec![
-        ("acme".into(), Redundancy::FeedLoss, true),
-        ("bolt".into(), Redundancy::FeedLoss, true),
-    ];
-    let text = site_file(&request).expect("a site");
-    assert!(
-        text.contains("speed: NDR"),
-        "the reference names the speed of its links"
-    );
-    text.replace("speed: NDR", "speed: HDR")
-}
-
-fn read(text: &str) -> Hall {
-    let name = "site.yaml";
-    let checked = check(&[Source { name, text }]);
-    checked.site.unwrap_or_else(|| panic!("{:?}", checked.findings))
 }
 
 /// The nodes that the clusters will get: the same request in the same hall gives the same nodes.
@@ -110,8 +98,9 @@ fn plan(dir: &Path) -> BTreeMap<String, Vec<String>> {
 impl Demo {
     async fn start(dir: &Path) -> Self {
         say("A hall of 128 DGX H100 as a site file: racks, three feeds, cooling, the fat-tree with every cable.");
-        let text = describe();
+        let text = describe_irregular(&CUSTOMERS);
         let hall = read(&text);
+        assert_eq!(hall.nodes.len(), NODES + STORAGE_NODES, "the nodes of the hall");
         std::fs::write(dir.join("site.yaml"), &text).expect("the site file");
         std::fs::write(dir.join("clusters.yaml"), CLUSTERS).expect("the clusters");
         println!(
@@ -121,7 +110,7 @@ impl Demo {
             hall.cables.len()
         );
         let planned = plan(dir);
-        say("ibsim plays its InfiniBand fabric, and OpenSM brings that up.");
+        say("ibsim plays exactly these cables, and OpenSM brings the fabric up.");
         let begun = Instant::now();
         let lab = Lab::of_site(&hall).await;
         println!(
@@ -145,16 +134,18 @@ impl Demo {
         );
         std::fs::write(dir.join("faults.yaml"), faults).expect("the faults");
         let ports = Ports::find();
-        let (simulator, machines) = simulate(dir, &ports).await;
-        std::fs::write(dir.join("nodes.yaml"), enrolment(&hall, &machines)).expect("the nodes");
-        let site = Site::start_with(dir, &config(dir, &ports, &lab)).await;
+        let (simulator, machines) = simulate(dir, &ports, NODES, SPEED, &["--faults", "faults.yaml"]).await;
+        std::fs::write(dir.join("nodes.yaml"), enrolment(hall.nodes.iter(), &machines)).expect("the nodes");
+        let site = Site::start_with(dir, &config(dir, &ports, &lab, "check_s: 5")).await;
         Self {
             dir: dir.to_owned(),
+            text,
             hall,
             lab,
             simulator,
             site,
             planned,
+            cut: String::new(),
             failed: false,
         }
     }
@@ -181,8 +172,18 @@ impl Demo {
     }
 
     async fn story(&mut self) {
-        say("The site is applied; the machines are found by their BMCs and inspected.");
         let (site, nodes) = (self.path("site.yaml"), self.path("nodes.yaml"));
+        say("This hall lacks a cable between leaf-su4-r7 and spine-16, and has a storage fabric beside.");
+        println!("The check of the site file names each such part in a warning, and what it costs. The rest is used.");
+        println!(
+            "(One OpenSM manages one subnet, and the control plane has one fabric manager. Therefore one cable, `join`,"
+        );
+        println!(
+            "connects the storage fabric to the compute fabric here. A storage fabric with an OpenSM of its own would not"
+        );
+        println!("be seen: leave it out of the site file.)");
+        self.run(&["site", "validate", &site]);
+        say("The site is applied; the machines are found by their BMCs and inspected.");
         self.run(&["site", "apply", &site, "--yes", "--quiet"]);
         self.run(&["site", "show"]);
         let begun = Instant::now();
@@ -192,13 +193,9 @@ impl Demo {
             begun.elapsed().as_secs_f64()
         );
         for (shift, name) in [(13, "ubuntu"), (11, "ubuntu-next")] {
-            let image = self.path("image.raw");
-            // Any bytes will do: these machines verify the data that they fetch and run no system.
-            let bytes: Vec<u8> = (0..4_u32 << 20)
-                .map(|n| (n.wrapping_mul(2_654_435_761) >> shift) as u8)
-                .collect();
-            std::fs::write(&image, bytes).expect("an image");
-            self.run(&["image", "add", name, "--file", &image, "--format", "raw", "--quiet"]);
+            let file = self.path("image.raw");
+            std::fs::write(&file, image(shift)).expect("an image");
+            self.run(&["image", "add", name, "--file", &file, "--format", "raw", "--quiet"]);
         }
 
         say("Two customers ask for clusters: non-blocking, on circuits of their own, surviving the loss of any feed.");
@@ -235,12 +232,14 @@ impl Demo {
         self.isolated(&["alpha", "beta"]).await;
         self.a_cable_in_use().await;
         self.a_damaged_file().await;
+        self.a_replaced_adapter().await;
         self.hand_over();
         self.change().await;
         say("One customer has had enough: everything is erased, and the key is proven to be in no port any more.");
         self.run(&["cluster", "release", "beta", "--yes", "--wait"]);
         self.run(&["cluster", "list"]);
         self.isolated(&["alpha"]).await;
+        self.no_false_alarm().await;
     }
 
     /// A cable of one of beta's nodes breaks while the cluster is built.
@@ -248,6 +247,7 @@ impl Demo {
         let node = self.planned["beta"][3].clone();
         let cable = self.lab.cable(&format!("{node} mlx5_0"), 1);
         say(&format!("Cable {} at {node} breaks while they are built.", cable.name));
+        self.cut.clone_from(&cable.name);
         let dump = |name: &str| self.dir.join(name);
         let before = self.lab.opensm().topology().await.expect("a topology");
         std::fs::write(dump("planned.dump"), before.write()).expect("a dump");
@@ -274,7 +274,7 @@ impl Demo {
         let node = self.planned["alpha"][0].clone();
         let cable = self.lab.cable(&format!("{node} mlx5_3"), 1);
         say(&format!(
-            "Cable {} at {node} breaks, which is in use: nobody takes the node away.",
+            "Cable {} at {node} breaks, which is in use: the node stays with its customer.",
             cable.name
         ));
         self.lab.unlink(&cable).await;
@@ -322,6 +322,96 @@ impl Demo {
         }
     }
 
+    /// An adapter of one of alpha's nodes is replaced. The new port gets the cluster's key when the site file has its GUID.
+    async fn a_replaced_adapter(&mut self) {
+        let node = self.planned["alpha"][2].clone();
+        let id = self.hall.node_named(&node).expect("a node of the site");
+        let mut hcas = self.hall.sku_of(id).hcas.iter();
+        let at = hcas.position(|hca| *hca.name == *REPLACED).expect("an adapter");
+        let former = self.hall.node(id).port_guids[at].and_then(Guid::new);
+        let former = former.expect("a port GUID");
+        let new = Guid::new(former.get() + 0x0f00_0000).expect("a GUID");
+        say(&format!(
+            "Adapter {REPLACED} of {node} is replaced: its port has GUID {new} instead of {former}, and no key."
+        ));
+        self.lab.replace_adapter(&format!("{node} {REPLACED}"), new).await;
+        self.until("alpha", "CLUSTER_STATE_DEGRADED").await;
+        let needed = format!("`guids: {{{REPLACED}: {new}}}` of node {node}");
+        let what = format!("alpha's reason names {needed}");
+        if self.wait(&what, |demo| demo.reason("alpha").contains(&needed)).await {
+            println!("the reason: {}", self.reason("alpha"));
+        }
+        say("The site file gets this GUID. Applying the file confirms the adapter.");
+        self.text = with_port(&self.text, &self.hall, (node.as_str(), REPLACED), new);
+        self.hall = read(&self.text);
+        let site = self.path("site.yaml");
+        std::fs::write(&site, &self.text).expect("the site file");
+        self.run(&["site", "apply", &site, "--yes", "--quiet"]);
+        self.until("alpha", "CLUSTER_STATE_READY").await;
+        let events = self.site.cli(["-o", "json", "events", "--target", "fabric"]);
+        let mut newest = events
+            .lines()
+            .rev()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let proof = newest.find(|event| event["kind"] == "fabric.proven");
+        let words = proof.as_ref().and_then(|event| event["message"].as_str());
+        println!("the proof: {}", words.unwrap_or("NONE"));
+        self.failed |= words.is_none();
+        let keys = self.isolated(&["alpha", "beta"]).await;
+        let key_of = |port: &Guid| keys.iter().find(|(_, ports)| ports.contains(port)).map(|(key, _)| *key);
+        match (key_of(&new), key_of(&former)) {
+            (Some(key), None) => println!("port {new} has key {key:#06x}"),
+            other => {
+                println!("the keys of ports {new} and {former} are NOT as they should be: {other:?}");
+                self.failed = true;
+            }
+        }
+    }
+
+    fn reason(&self, cluster: &str) -> String {
+        let cluster = self.site.json(["cluster", "get", cluster]);
+        cluster["status"]["reason"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// After a comparison of the fabric and a check of the isolation that began after all changes, no fault is open except
+    /// the one that the demo has left, and no breach.
+    async fn no_false_alarm(&mut self) {
+        say("Is there a false alarm? The absent cable, the storage fabric and the new adapter are no faults.");
+        for _ in 0..2 {
+            let before = self.check_times();
+            let are_newer = |demo: &Self| demo.check_times().iter().zip(&before).all(|(new, old)| new != old);
+            if !self.wait("the fabric is compared and checked", are_newer).await {
+                return;
+            }
+        }
+        self.run(&["fabric", "faults"]);
+        let seen = self.site.json(["fabric", "faults"]);
+        let list = |field: &str| seen[field].as_array().cloned().unwrap_or_default();
+        let mut wrong = list("faults");
+        wrong.retain(|fault| fault["cables"] != json!([self.cut]));
+        let breaches = list("breaches").into_iter();
+        wrong.extend(breaches.filter(|breach| !breach["end_time"].is_string()));
+        let problems = ["problem", "isolation_problem"].map(|field| seen[field].clone());
+        wrong.extend(
+            problems
+                .into_iter()
+                .filter(|problem| problem.as_str().is_some_and(|why| !why.is_empty())),
+        );
+        if wrong.is_empty() {
+            println!("no fault of the fabric is unintended, and no breach of isolation is open");
+        }
+        for one in wrong {
+            println!("NOT intended: {one}");
+            self.failed = true;
+        }
+    }
+
+    /// When the fabric was last compared with the site, and when the isolation was last checked.
+    fn check_times(&self) -> [Value; 2] {
+        let seen = self.site.json(["fabric", "faults"]);
+        ["check_time", "isolation_check_time"].map(|field| seen[field].clone())
+    }
+
     fn breaches(&self) -> Vec<Value> {
         let faults = self.site.json(["fabric", "faults"]);
         faults["breaches"].as_array().cloned().unwrap_or_default()
@@ -345,57 +435,46 @@ impl Demo {
     /// Waits until a cluster is in a state.
     async fn until(&mut self, cluster: &str, state: &str) {
         let word = state.trim_start_matches("CLUSTER_STATE_").to_lowercase();
+        let what = format!("{cluster} is {word}");
+        let is_so = |demo: &Self| demo.site.json(["cluster", "get", cluster])["status"]["state"] == state;
+        if self.wait(&what, is_so).await {
+            println!("{what}");
+        }
+    }
+
+    /// Waits until something is so. Returns whether it is; otherwise the demo has failed.
+    async fn wait(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> bool {
         let deadline = Instant::now() + TEST_LIMIT;
-        while self.site.json(["cluster", "get", cluster])["status"]["state"] != state {
+        while !is_so(self) {
             if Instant::now() > deadline {
-                println!("{cluster} is not {word} after {} s", TEST_LIMIT.as_secs());
+                println!("NOT within {} s: {what}", TEST_LIMIT.as_secs());
                 self.failed = true;
-                return;
+                return false;
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        println!("{cluster} is {word}");
+        true
     }
 
-    /// Reads every port's table without the control plane and compares it with the expected one of each cluster.
-    async fn isolated(&mut self, clusters: &[&str]) {
+    /// Reads every port's table without the control plane and compares it with the expected one of each cluster. Returns the
+    /// ports of each key.
+    async fn isolated(&mut self, clusters: &[&str]) -> BTreeMap<u16, BTreeSet<Guid>> {
         say("Every port of the fabric is read, past the control plane: who has which partition key?");
         let reading = self.lab.opensm().tables().await.expect("tables");
-        let mut keys: BTreeMap<u16, BTreeSet<Guid>> = BTreeMap::new();
-        for (port, table) in &reading.tables.read {
-            for key in table
-                .iter()
-                .map(|entry| entry & 0x7fff)
-                .filter(|key| !matches!(key, 0 | 0x7fff))
-            {
-                keys.entry(key).or_default().insert(*port);
-            }
-        }
+        let keys = keys_of_ports(&reading.tables);
         let (read, unread) = (reading.tables.read.len(), reading.tables.unread.len());
         println!("{read} ports read, {unread} unread");
         for (key, ports) in &keys {
             println!("key {key:#06x}: {} ports", ports.len());
         }
-        let mut wanted: BTreeMap<u16, BTreeSet<Guid>> = BTreeMap::new();
-        for cluster in clusters {
-            let cluster = self.site.json(["cluster", "get", cluster]);
-            let status = &cluster["status"];
-            let key = status["partition"]["key"].as_str().expect("a key");
-            let key = u16::from_str_radix(key.trim_start_matches("0x"), 16).expect("a key");
-            let members = status["members"].as_array().expect("members").iter();
-            let nodes = members.map(|member| member["node"].as_str().expect("a node").trim_start_matches("nodes/"));
-            let ports = nodes.flat_map(|name| {
-                let node = self.hall.node(self.hall.node_named(name).expect("a node of the site"));
-                node.port_guids.iter().flatten().filter_map(|guid| Guid::new(*guid))
-            });
-            wanted.insert(key, ports.collect());
-        }
+        let wanted = keys_of_clusters(&self.site, &self.hall, clusters);
         if keys == wanted && unread == 0 {
-            println!("each cluster's ports have its key, and nobody else has it");
+            println!("each cluster's ports have its key, and no other port has it");
         } else {
             println!("that is NOT what the clusters should have");
             self.failed = true;
         }
+        keys
     }
 
     /// Beta gets more nodes, then another image leaf by leaf, and returns nodes.
@@ -436,108 +515,4 @@ impl Demo {
             .for_each(|line| println!("  {line}"));
         self.failed |= topology.is_empty();
     }
-}
-
-/// Ports of this computer for the started programs.
-struct Ports {
-    api: u16,
-    store: u16,
-    boot: u16,
-    tftp: u16,
-    bmc: u16,
-    ssh: u16,
-    dhcp: u16,
-}
-
-impl Ports {
-    fn find() -> Self {
-        Self {
-            api: free_port(),
-            store: free_port(),
-            boot: free_port(),
-            tftp: free_port(),
-            bmc: free_port(),
-            ssh: free_port(),
-            dhcp: free_port(),
-        }
-    }
-}
-
-async fn simulate(dir: &Path, ports: &Ports) -> (Child, Vec<Machine>) {
-    let log = std::fs::File::create(dir.join("rackwright-sim.log")).expect("a log");
-    let mut child = Command::new(program("rackwright-sim"))
-        .args(["--nodes", &NODES.to_string(), "--profile", "dgx-h100", "--speed", SPEED])
-        .args(["--listen", &format!("0.0.0.0:{}", ports.bmc)])
-        .args(["--boot-server", &format!("127.0.0.1:{}", ports.dhcp)])
-        .args(["--ssh-listen", &format!("0.0.0.0:{}", ports.ssh)])
-        .args(["--format", "json", "--keep-running", "--faults"])
-        .arg(dir.join("faults.yaml"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log)
-        .kill_on_drop(true)
-        .spawn()
-        .expect("rackwright-sim can be started");
-    let mut text = String::new();
-    let mut out = child.stdout.take().expect("its output");
-    out.read_to_string(&mut text).await.expect("what it prints");
-    let described: Value = serde_json::from_str(&text).expect("machines in JSON");
-    (child, described["nodes"].as_array().expect("machines").clone())
-}
-
-/// The machines under the site's names, as documents for `rackwright apply`.
-fn enrolment(hall: &Hall, machines: &[Machine]) -> String {
-    let document = |(node, machine): (&rackwright_site::model::Node, &Machine)| {
-        let bmc = &machine["bmc"];
-        let document = json!({
-            "kind": "Node",
-            "id": &*node.name,
-            "sku": "dgx-h100",
-            "bmc": {
-                "address": bmc["address"],
-                "username": bmc["username"],
-                "password": bmc["password"],
-                "certificate_sha256": bmc["certificate_sha256"],
-            },
-        });
-        // JSON is YAML.
-        format!("---\n{document}\n")
-    };
-    hall.nodes.iter().zip(machines).map(document).collect()
-}
-
-fn config(dir: &Path, ports: &Ports, lab: &Lab) -> String {
-    for name in ["vmlinuz", "initrd"] {
-        // Simulated machines fetch only the boot script.
-        std::fs::write(dir.join(name), name).expect("a boot file");
-    }
-    let [log, pid] = lab.log_and_pid_files().map(|path| path.display().to_string());
-    let environment: BTreeMap<String, String> = lab.environment().into_iter().collect();
-    let here = dir.display();
-    let Ports {
-        api,
-        store,
-        boot,
-        tftp,
-        ssh,
-        dhcp,
-        ..
-    } = ports;
-    format!(
-        "data_dir: {here}/data\nsite: hall\n\
-         api:\n  listen: 127.0.0.1:{api}\n  names: [127.0.0.1, localhost]\n\
-         store:\n  listen: 127.0.0.1:{store}\n\
-         boot:\n  ramdisk:\n    kernel: {here}/vmlinuz\n    initrd: {here}/initrd\n  \
-         network:\n    server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    boot_server_port: {proxy}\n    \
-         http_port: {boot}\n    tftp_port: {tftp}\n    first_stages: {{}}\n    \
-         dhcp:\n      server:\n        subnets:\n        - network: 127.128.0.0/10\n          \
-         pool: {{first: 127.190.0.1, last: 127.190.255.254}}\n\
-         ssh_port: {ssh}\n\
-         policy: {{power_off_s: 1, tries: 2, backoff_s: 1, backoff_max_s: 2}}\n\
-         fabric:\n  check_s: 5\n  opensm: {{partitions: {partitions}, log: {log}, pid_file: {pid}}}\n  \
-         tools: {{environment: {environment}}}\n",
-        proxy = free_port(),
-        partitions = lab.partitions_file().display(),
-        environment = json!(environment),
-    )
 }

@@ -54,6 +54,7 @@ const READS: &[&str] = &[
     "ImageService/ListImages",
     "MeteringService/ListTerms",
     "MeteringService/ListUsage",
+    "MeteringService/ListUsageBreaches",
     "MeteringService/SumUsage",
     "NodeService/ExplainNode",
     "NodeService/GetNode",
@@ -123,8 +124,8 @@ fn every_method_is_judged() {
 }
 
 #[test]
-fn the_services_tell_what_they_are() {
-    lab::run_test("access::the_services_tell_what_they_are", async |namespace| {
+fn the_services_describe_themselves() {
+    lab::run_test("access::the_services_describe_themselves", async |namespace| {
         let (_lab, _site, api) = start(&namespace).await;
         let mut wanted: Vec<String> = methods().into_iter().map(|m| m.service).collect();
         wanted.dedup();
@@ -137,7 +138,7 @@ fn the_services_tell_what_they_are() {
         let mut reflection = ServerReflectionClient::new(api.channel.clone());
         let answer = reflection.server_reflection_info(tokio_stream::once(request)).await;
         let answer = answer.expect("reflection answers").into_inner().message().await;
-        let answer = answer.expect("reflection answers").expect("reflection says something");
+        let answer = answer.expect("reflection answers").expect("reflection has an answer");
         let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
             panic!("not a list: {answer:?}");
         };
@@ -180,10 +181,10 @@ fn only_members_are_let_in() {
 }
 
 async fn without_a_certificate(site: &Site) {
-    let nobody = Api::connect(&authority(&site.dir().join("cli")), None);
+    let anonymous = Api::connect(&authority(&site.dir().join("cli")), None);
     for method in methods() {
-        let answer = nobody.call(&method.path(), Vec::new()).await;
-        let status = answer.expect_err("nobody is answered");
+        let answer = anonymous.call(&method.path(), Vec::new()).await;
+        let status = answer.expect_err("an anonymous caller is answered");
         let name = short(&method);
         if name == "AgentService/Register" {
             assert_eq!(fields(&status), ["mac"], "{name} looks at the request: {status:?}");
@@ -242,12 +243,12 @@ async fn tokens_work_once(site: &Site) {
         .nth(1)
         .and_then(|t| t.split_whitespace().next());
     let bootstrap = bootstrap.expect("the first token was printed").to_owned();
-    let nobody = Api::connect(&authority(&site.dir().join("cli")), None);
+    let anonymous = Api::connect(&authority(&site.dir().join("cli")), None);
     let redeem = |token: &str, csr_pem: String| v1::RedeemTokenRequest {
         token: token.to_owned(),
         csr_pem,
     };
-    let answer = nobody.auth().redeem_token(redeem(&bootstrap, new_key().1)).await;
+    let answer = anonymous.auth().redeem_token(redeem(&bootstrap, new_key().1)).await;
     let status = refused(answer, Code::Unauthenticated);
     assert!(
         !format!("{status:?}").contains(&bootstrap),
@@ -257,12 +258,12 @@ async fn tokens_work_once(site: &Site) {
     let made = site.json(["token", "create", "guest", "--role", "viewer"]);
     let token = made["token"].as_str().expect("the answer holds a token").to_owned();
     // A request that cannot be answered does not use up the token.
-    let broken = nobody.auth().redeem_token(redeem(&token, "no request".into())).await;
+    let broken = anonymous.auth().redeem_token(redeem(&token, "no request".into())).await;
     assert_eq!(fields(&refused(broken, Code::InvalidArgument)), ["csr_pem"]);
-    let first = nobody.auth().redeem_token(redeem(&token, new_key().1)).await;
+    let first = anonymous.auth().redeem_token(redeem(&token, new_key().1)).await;
     let first = first.expect("the token is good").into_inner();
     assert_eq!((first.member.as_str(), first.role()), ("guest", v1::Role::Viewer));
-    let again = nobody.auth().redeem_token(redeem(&token, new_key().1)).await;
+    let again = anonymous.auth().redeem_token(redeem(&token, new_key().1)).await;
     refused(again, Code::Unauthenticated);
 }
 

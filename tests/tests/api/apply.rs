@@ -49,19 +49,19 @@ fn a_file_is_applied_once_and_only_what_changed_is_sent() {
             faults_are_named_and_nothing_is_applied(&site, &api, &file).await;
 
             std::fs::write(&file, NODES).expect("the file can be written");
-            let said = apply(&site, &file);
-            let lines: Vec<&str> = said.lines().collect();
+            let printed = apply(&site, &file);
+            let lines: Vec<&str> = printed.lines().collect();
             let enrolled = |i: usize, id: &str| lines[i].starts_with(&format!("{id} enrolled, operation "));
-            assert!(lines.len() == 2 && enrolled(0, "a1") && enrolled(1, "a2"), "{said}");
+            assert!(lines.len() == 2 && enrolled(0, "a1") && enrolled(1, "a2"), "{printed}");
             for id in ["a1", "a2"] {
                 let is = described(&api, id).await;
                 assert_eq!(is, ("default".into(), "admin".into(), "r1".into()), "{id}");
             }
 
-            let (before, asked) = (tally(&site).await, requests(&api).await);
+            let (before, before_requests) = (tally(&site).await, requests(&api).await);
             assert_eq!(apply(&site, &file), "a1 unchanged\na2 unchanged\n");
-            assert_eq!(tally(&site).await, before, "nothing new was asked for");
-            assert_eq!(requests(&api).await, asked, "something was asked for");
+            assert_eq!(tally(&site).await, before, "nothing new was requested");
+            assert_eq!(requests(&api).await, before_requests, "something was requested");
 
             let changed = NODES
                 .replacen("rack: r1", "rack: r2", 2)
@@ -70,9 +70,9 @@ fn a_file_is_applied_once_and_only_what_changed_is_sent() {
             assert_eq!(apply(&site, &file), "a1 unchanged\na2 changed: labels rack=r2\n");
             assert_eq!(described(&api, "a1").await.2, "r1");
             assert_eq!(described(&api, "a2").await.2, "r2");
-            let more = requests(&api).await.split_off(asked.len());
+            let more = requests(&api).await.split_off(before_requests.len());
             let [change] = &more[..] else {
-                panic!("one change was asked for: {more:?}");
+                panic!("one change was requested: {more:?}");
             };
             assert_eq!(change.target, "nodes/a2", "{change:?}");
             assert_eq!(apply(&site, &file), "a1 unchanged\na2 unchanged\n");
@@ -82,17 +82,17 @@ fn a_file_is_applied_once_and_only_what_changed_is_sent() {
 
 async fn faults_are_named_and_nothing_is_applied(site: &Site, api: &Api, file: &Path) {
     let output = try_apply(site, file);
-    let (_, told) = texts(&output);
-    assert_eq!(output.status.code(), Some(2), "{told}");
+    let (_, errors) = texts(&output);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
     let file = file.display();
     for place in ["2:5: `Not_An_Id`", "7:1: `colour`", "9:3: the password"] {
         assert!(
-            told.contains(&format!("{file}:{place}")),
-            "{place:?} is not in:\n{told}"
+            errors.contains(&format!("{file}:{place}")),
+            "{place:?} is not in:\n{errors}"
         );
     }
     assert_eq!(tally(site).await.0, 0, "something was enrolled");
-    assert!(requests(api).await.is_empty(), "something was asked for");
+    assert!(requests(api).await.is_empty(), "something was requested");
 }
 
 fn try_apply(site: &Site, file: &Path) -> std::process::Output {
@@ -101,10 +101,13 @@ fn try_apply(site: &Site, file: &Path) -> std::process::Output {
 
 fn apply(site: &Site, file: &Path) -> String {
     let output = try_apply(site, file);
-    let (said, told) = texts(&output);
-    assert!(output.status.success(), "{said}{told}");
-    assert!(!format!("{said}{told}").contains("secret-of"), "a password is shown");
-    said
+    let (printed, errors) = texts(&output);
+    assert!(output.status.success(), "{printed}{errors}");
+    assert!(
+        !format!("{printed}{errors}").contains("secret-of"),
+        "a password is shown"
+    );
+    printed
 }
 
 /// SKU, BMC user and rack of a node.

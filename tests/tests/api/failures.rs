@@ -14,8 +14,8 @@ use crate::client::{
 use crate::mutations::tally;
 
 #[test]
-fn failures_say_what_and_where() {
-    lab::run_test("failures::failures_say_what_and_where", async |namespace| {
+fn failures_name_their_cause_and_place() {
+    lab::run_test("failures::failures_name_their_cause_and_place", async |namespace| {
         let (_lab, site, api) = start(&namespace).await;
         faults_of_one(&api).await;
         faults_of_a_batch(&api, &site).await;
@@ -60,7 +60,7 @@ async fn faults_of_one(api: &Api) {
     for field in ALL_WRONG {
         assert!(
             status.message().contains(field),
-            "{field} is not told: {}",
+            "{field} is not reported: {}",
             status.message()
         );
     }
@@ -192,7 +192,7 @@ async fn faults_of_an_update(api: &Api) {
         .into_inner()
         .spec
         .expect("a node has a spec");
-    assert_eq!(spec.sku, "default", "a SKU that is taken away is the default one");
+    assert_eq!(spec.sku, "default", "a removed SKU becomes the default one");
     let bmc = spec.bmc.expect("a node has a BMC");
     assert_eq!(
         (bmc.username.as_str(), bmc.address.as_str()),
@@ -223,7 +223,7 @@ async fn updates_of_what_is_set_and_of_all(api: &Api) {
         };
         api.nodes().update_node(request).await
     };
-    let told = |node: Response<v1::Node>| {
+    let shown = |node: Response<v1::Node>| {
         let node = node.into_inner();
         let bmc = node.spec.and_then(|s| s.bmc).expect("a node has a BMC");
         let rack = node.metadata.and_then(|m| m.labels.get("rack").cloned());
@@ -237,7 +237,7 @@ async fn updates_of_what_is_set_and_of_all(api: &Api) {
     let system = bmc.system.clone();
     let some = send(bmc.clone(), "r7", None).await.expect("what is set is changed");
     let wanted = (NO_BMC.into(), "set".into(), system, "r7".into());
-    assert_eq!(told(some), wanted, "without a mask");
+    assert_eq!(shown(some), wanted, "without a mask");
     // With this mask all fields are required: an address cannot be removed.
     let status = refused(send(bmc.clone(), "r8", mask(&["*"])).await, Code::InvalidArgument);
     assert_eq!(fields(&status), ["spec.bmc.address"]);
@@ -248,7 +248,7 @@ async fn updates_of_what_is_set_and_of_all(api: &Api) {
     };
     let all = send(whole, "r8", mask(&["*"])).await.expect("a whole node");
     let wanted = (NO_BMC.into(), "set".into(), String::new(), "r8".into());
-    assert_eq!(told(all), wanted, "with a mask of all");
+    assert_eq!(shown(all), wanted, "with a mask of all");
     let mixed = refused(
         send(v1::Bmc::default(), "r9", mask(&["*", "spec.sku"])).await,
         Code::InvalidArgument,
@@ -281,10 +281,10 @@ async fn stale_versions(api: &Api) {
         update_mask: mask(&["spec.sku"]),
         mutation: envelope(),
     };
-    let told = |status: Status| stale_version_of(&status, "nodes/b0");
-    told(refused(api.nodes().hold_node(hold.clone()).await, Code::Aborted));
-    told(refused(api.nodes().delete_node(delete).await, Code::Aborted));
-    told(refused(api.nodes().update_node(update.clone()).await, Code::Aborted));
+    let check_stale = |status: Status| stale_version_of(&status, "nodes/b0");
+    check_stale(refused(api.nodes().hold_node(hold.clone()).await, Code::Aborted));
+    check_stale(refused(api.nodes().delete_node(delete).await, Code::Aborted));
+    check_stale(refused(api.nodes().update_node(update.clone()).await, Code::Aborted));
     stale_versions_of_work(api, &stale).await;
     let now = v1::UpdateNodeRequest {
         mutation: seen(&version(&node(api, "b0").await)),
@@ -301,8 +301,8 @@ async fn stale_versions(api: &Api) {
 fn stale_version_of(status: &Status, subject: &str) {
     let info = status.get_details_error_info().expect("a failure has a reason");
     assert_eq!(info.reason, "STALE_RESOURCE_VERSION", "{status:?}");
-    let told = info.metadata.get("subject").map(String::as_str);
-    assert_eq!(told, Some(subject), "{status:?}");
+    let named = info.metadata.get("subject").map(String::as_str);
+    assert_eq!(named, Some(subject), "{status:?}");
 }
 
 /// A discovered node has no claim, no hold and no image, so each of these calls would be refused for that too; but the

@@ -232,9 +232,9 @@ async fn only_new_and_target(api: &Api) {
     let new = drain(&mut new).await;
     assert!(new.iter().all(|e| e.position > newest) && ascend(&new), "{new:?}");
     for id in ["nodes/n2", "nodes/n3"] {
-        let asked = new.iter().find(|e| e.target == id && e.kind == "requested");
+        let requested = new.iter().find(|e| e.target == id && e.kind == "requested");
         assert_eq!(
-            asked.and_then(|e| e.attributes.get("by")).map(String::as_str),
+            requested.and_then(|e| e.attributes.get("by")).map(String::as_str),
             Some("operator"),
             "{new:?}"
         );

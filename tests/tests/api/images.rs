@@ -64,11 +64,11 @@ fn images_are_uploaded_shared_and_collected() {
         api.images()
             .delete_image(delete("images/second"))
             .await
-            .expect("nobody needs it");
+            .expect("no node needs it");
         assert_eq!(chunks(&site), (count, size), "chunks of another image were removed");
         let api = an_image_in_use(&mut site, &digest).await;
         assert_eq!(chunks(&site), (count, size), "chunks that are in use were removed");
-        chunks_nobody_refers_to(&site, &api).await;
+        unreferenced_chunks(&site, &api).await;
     });
 }
 
@@ -87,11 +87,12 @@ async fn a_wrong_digest(site: &Site, api: &Api, file: &str) {
         api.images().get_image(v1::GetImageRequest { name }).await,
         Code::NotFound,
     );
-    let told = events(api, 0).await;
+    let reported = events(api, 0).await;
     assert!(
-        told.iter()
+        reported
+            .iter()
             .any(|e| e.kind == "image.refused" && e.target == "images/bad"),
-        "{told:?}"
+        "{reported:?}"
     );
 }
 
@@ -183,7 +184,7 @@ async fn an_upload_in_two_parts(api: &Api, bytes: &[u8], sha256: &str) -> String
     precondition(early, &upload.name, "WriteUpload");
     pieces_that_do_not_fit(api, &upload.name, half, tail).await;
     let whole = write(api, pieces(&upload.name, half, tail)).await;
-    let whole = whole.expect("it goes on").into_inner();
+    let whole = whole.expect("it continues").into_inner();
     assert_eq!(whole.received_bytes, SIZE as u64);
     let more = refused(
         write(api, pieces(&upload.name, SIZE as u64, &[1])).await,
@@ -288,7 +289,7 @@ async fn an_image_in_use(site: &mut Site, digest: &str) -> Api {
     api
 }
 
-async fn chunks_nobody_refers_to(site: &Site, api: &Api) {
+async fn unreferenced_chunks(site: &Site, api: &Api) {
     let before = chunks(site);
     site.add_image("third", "tiny.raw.zst");
     assert!(chunks(site).0 > before.0, "another image has chunks of its own");
@@ -304,7 +305,7 @@ async fn chunks_nobody_refers_to(site: &Site, api: &Api) {
     api.images()
         .delete_image(request.clone())
         .await
-        .expect("nobody needs it");
+        .expect("no node needs it");
     assert_eq!(chunks(site), before, "its chunks, and no others, are gone");
     api.images()
         .delete_image(request)
@@ -318,8 +319,8 @@ async fn chunks_nobody_refers_to(site: &Site, api: &Api) {
 }
 
 #[test]
-fn an_image_says_what_it_is() {
-    lab::run_test("images::an_image_says_what_it_is", async |namespace| {
+fn an_image_describes_its_system() {
+    lab::run_test("images::an_image_describes_its_system", async |namespace| {
         let (_lab, site, api) = start(&namespace).await;
         let (_, file, _) = content(namespace.state_dir());
         let add = |more: &[&str]| {
@@ -332,15 +333,15 @@ fn an_image_says_what_it_is() {
         assert!(err.contains("os_id") && err.contains("kernel"), "{err}");
 
         let debian = ["--os-id", "debian", "--os-version", "12*", "--kernel", "6.1.*"];
-        let is_said = async || {
+        let check_patterns = async || {
             let version = image(&api, "deb").await.versions.remove(0);
-            let said = [version.os_id, version.os_version, version.kernel];
-            assert_eq!(said, ["debian", "12*", "6.1.*"]);
+            let patterns = [version.os_id, version.os_version, version.kernel];
+            assert_eq!(patterns, ["debian", "12*", "6.1.*"]);
         };
         for more in [&debian[..], &debian, &[]] {
             let output = add(more);
             assert!(output.status.success(), "{more:?}: {}", texts(&output).1);
-            is_said().await;
+            check_patterns().await;
         }
         let shown = site.cli(["image", "get", "deb"]);
         assert!(shown.contains("ID=debian VERSION_ID=12* kernel=6.1.*"), "{shown}");
@@ -351,7 +352,7 @@ fn an_image_says_what_it_is() {
             !output.status.success() && err.contains("already exists and declares another"),
             "{err}"
         );
-        is_said().await;
+        check_patterns().await;
     });
 }
 
@@ -368,56 +369,53 @@ fn long_import(dir: &Path) -> (Vec<u8>, String) {
 }
 
 #[test]
-fn an_import_is_cancelled_while_it_is_under_way() {
-    lab::run_test(
-        "images::an_import_is_cancelled_while_it_is_under_way",
-        async |namespace| {
-            let (_lab, site, api) = start(&namespace).await;
-            let (packed, sha256) = long_import(namespace.state_dir());
-            let begin = v1::StartUploadRequest {
-                image_id: "long".into(),
-                size_bytes: packed.len() as u64,
-                sha256,
-                mutation: fresh(),
-                ..Default::default()
-            };
-            let upload = start_upload(&api, &begin).await;
-            write(&api, pieces(&upload.name, 0, &packed)).await.expect("it arrives");
-            let import = api.images().finish_upload(finishing(&upload)).await;
-            let import = import.expect("it is whole").into_inner();
-            until("chunks are stored", async || (chunks(&site).0 > 0).then_some(())).await;
-            until("its progress is told", async || {
-                let name = import.name.clone();
-                let now = api.operations().get_operation(v1::GetOperationRequest { name }).await;
-                let now = now.expect("the operation is there").into_inner();
-                assert!(!now.done, "it takes long: {now:?}");
-                now.progress.filter(|p| p.step == "storing chunks")
-            })
-            .await;
-            let cancel = || v1::CancelOperationRequest {
-                name: import.name.clone(),
-                mutation: fresh(),
-            };
-            let asked = api.operations().cancel_operation(cancel()).await;
-            let asked = asked.expect("it is under way").into_inner();
-            assert!(asked.cancel_requested, "{asked:?}");
-            let ended = done(&api, &import).await;
-            assert_eq!(ended.error.map(|e| e.code), Some(Code::Cancelled as i32));
+fn a_running_import_is_cancelled() {
+    lab::run_test("images::a_running_import_is_cancelled", async |namespace| {
+        let (_lab, site, api) = start(&namespace).await;
+        let (packed, sha256) = long_import(namespace.state_dir());
+        let begin = v1::StartUploadRequest {
+            image_id: "long".into(),
+            size_bytes: packed.len() as u64,
+            sha256,
+            mutation: fresh(),
+            ..Default::default()
+        };
+        let upload = start_upload(&api, &begin).await;
+        write(&api, pieces(&upload.name, 0, &packed)).await.expect("it arrives");
+        let import = api.images().finish_upload(finishing(&upload)).await;
+        let import = import.expect("it is whole").into_inner();
+        until("chunks are stored", async || (chunks(&site).0 > 0).then_some(())).await;
+        until("its progress is reported", async || {
+            let name = import.name.clone();
+            let now = api.operations().get_operation(v1::GetOperationRequest { name }).await;
+            let now = now.expect("the operation is there").into_inner();
+            assert!(!now.done, "it takes long: {now:?}");
+            now.progress.filter(|p| p.step == "storing chunks")
+        })
+        .await;
+        let cancel = || v1::CancelOperationRequest {
+            name: import.name.clone(),
+            mutation: fresh(),
+        };
+        let cancelled = api.operations().cancel_operation(cancel()).await;
+        let cancelled = cancelled.expect("it is under way").into_inner();
+        assert!(cancelled.cancel_requested, "{cancelled:?}");
+        let ended = done(&api, &import).await;
+        assert_eq!(ended.error.map(|e| e.code), Some(Code::Cancelled as i32));
 
-            let name = "images/long".to_owned();
-            let image = api.images().get_image(v1::GetImageRequest { name }).await;
-            refused(image, Code::NotFound);
-            let name = upload.name.clone();
-            let left = api.images().get_upload(v1::GetUploadRequest { name }).await;
-            refused(left, Code::NotFound);
-            until("what it had stored is gone", async || {
-                (chunks(&site) == (0, 0)).then_some(())
-            })
-            .await;
-            let again = api.operations().cancel_operation(cancel()).await;
-            precondition(again, &import.name, "rackwright operation get");
-        },
-    );
+        let name = "images/long".to_owned();
+        let image = api.images().get_image(v1::GetImageRequest { name }).await;
+        refused(image, Code::NotFound);
+        let name = upload.name.clone();
+        let left = api.images().get_upload(v1::GetUploadRequest { name }).await;
+        refused(left, Code::NotFound);
+        until("what it had stored is gone", async || {
+            (chunks(&site) == (0, 0)).then_some(())
+        })
+        .await;
+        let again = api.operations().cancel_operation(cancel()).await;
+        precondition(again, &import.name, "rackwright operation get");
+    });
 }
 
 /// A minisign key without a password: the file of its secret half, and the base64 line of the public half.

@@ -40,14 +40,14 @@ async fn switch(api: &Api, id: &str, action: v1::PowerAction) -> v1::Operation {
         action: action.into(),
         mutation: fresh(),
     };
-    let asked = api
+    let operation = api
         .nodes()
         .set_node_power(request)
         .await
         .expect("a node at rest")
         .into_inner();
-    assert_eq!((asked.kind.as_str(), asked.done), ("power", false));
-    done(api, &asked).await
+    assert_eq!((operation.kind.as_str(), operation.done), ("power", false));
+    done(api, &operation).await
 }
 
 #[test]
@@ -56,8 +56,8 @@ fn power_is_switched_and_states_refuse() {
         let (lab, _site, api) = start(&namespace).await;
         let machine = lab.machine(0);
         held(&api, "n1", machine).await;
-        assert_eq!(machine.view().power, PowerState::Off, "somebody switched it on");
-        for (action, power, told) in [
+        assert_eq!(machine.view().power, PowerState::Off, "it was switched on");
+        for (action, power, event) in [
             (v1::PowerAction::On, PowerState::On, "on"),
             (v1::PowerAction::On, PowerState::On, "on"),
             (v1::PowerAction::Off, PowerState::Off, "off"),
@@ -70,18 +70,23 @@ fn power_is_switched_and_states_refuse() {
                 .wait_power(power, TEST_LIMIT)
                 .await
                 .expect("the machine follows");
+            // The BMC did not answer at the enrolment. The end of the operation stores its answer too.
             let status = node(&api, "n1").await.status.expect("a node has a status");
             assert_eq!(
                 (status.power.as_str(), status.state()),
-                (told, v1::NodeState::Maintenance),
+                (event, v1::NodeState::Maintenance),
                 "{action:?}"
             );
-            let kind = format!("power.{told}");
+            let kind = format!("power.{event}");
             let seen = events(&api, 0)
                 .await
                 .into_iter()
                 .rfind(|e| e.kind.starts_with("power."));
-            assert_eq!(seen.map(|e| e.kind), Some(kind), "who watches is not told: {action:?}");
+            assert_eq!(
+                seen.map(|e| e.kind),
+                Some(kind),
+                "a watcher is not notified: {action:?}"
+            );
         }
         let unspecified = v1::SetNodePowerRequest {
             name: "nodes/n1".into(),
@@ -100,7 +105,7 @@ fn power_is_switched_and_states_refuse() {
 async fn a_dead_bmc(api: &Api, machine: &Machine) {
     machine.bmc_dead(true).await.expect("the BMC dies");
     let ended = switch(api, "n1", v1::PowerAction::On).await;
-    let error = ended.error.expect("nobody can switch it");
+    let error = ended.error.expect("it cannot be switched");
     assert_eq!(error.code, Code::Unavailable as i32);
     assert!(error.message.contains(&machine.bmc().url), "{}", error.message);
     machine.bmc_dead(false).await.expect("the BMC comes back");
@@ -208,50 +213,47 @@ fn cancel(operation: &v1::Operation) -> v1::CancelOperationRequest {
 
 /// A machine during a deploy cannot simply be freed: it is powered off and waits for its erase.
 #[test]
-fn a_deploy_is_cancelled_while_it_is_under_way() {
-    lab::run_test(
-        "machines::a_deploy_is_cancelled_while_it_is_under_way",
-        async |namespace| {
-            let (lab, mut site, api) = start(&namespace).await;
-            let machine = lab.machine(0);
-            enrolled(&api, "n1", machine).await;
-            make_available(&mut site, "n1").await;
-            site.add_image("tiny", "tiny.raw.zst");
-            let api = Api::of_site(&site);
-            machine.bmc_dead(false).await.expect("the BMC comes back");
-            let deploy = v1::DeployNodeRequest {
-                name: "nodes/n1".into(),
-                deployment: Some(v1::Deployment {
-                    image: "images/tiny".into(),
-                    ..Default::default()
-                }),
-                mutation: fresh(),
-            };
-            let deploy = api.nodes().deploy_node(deploy).await.expect("a free node").into_inner();
-            until_state(&api, "n1", v1::NodeState::Imaging).await;
-            let on = machine.wait_power(PowerState::On, TEST_LIMIT).await;
-            on.expect("it is booted into the agent");
+fn a_running_deploy_is_cancelled() {
+    lab::run_test("machines::a_running_deploy_is_cancelled", async |namespace| {
+        let (lab, mut site, api) = start(&namespace).await;
+        let machine = lab.machine(0);
+        enrolled(&api, "n1", machine).await;
+        make_available(&mut site, "n1").await;
+        site.add_image("tiny", "tiny.raw.zst");
+        let api = Api::of_site(&site);
+        machine.bmc_dead(false).await.expect("the BMC comes back");
+        let deploy = v1::DeployNodeRequest {
+            name: "nodes/n1".into(),
+            deployment: Some(v1::Deployment {
+                image: "images/tiny".into(),
+                ..Default::default()
+            }),
+            mutation: fresh(),
+        };
+        let deploy = api.nodes().deploy_node(deploy).await.expect("a free node").into_inner();
+        until_state(&api, "n1", v1::NodeState::Imaging).await;
+        let on = machine.wait_power(PowerState::On, TEST_LIMIT).await;
+        on.expect("it is booted into the agent");
 
-            let asked = api.operations().cancel_operation(cancel(&deploy)).await;
-            let asked = asked.expect("it is under way").into_inner();
-            assert!(asked.cancel_requested, "{asked:?}");
-            let ended = done(&api, &deploy).await;
-            let error = ended.error.clone().expect("it did not end well");
-            assert_eq!(error.code, Code::Cancelled as i32, "{ended:?}");
-            assert!(error.message.contains("safe state"), "{ended:?}");
-            until_state(&api, "n1", v1::NodeState::Reclaiming).await;
-            let off = machine.wait_power(PowerState::Off, TEST_LIMIT).await;
-            let boots = off.expect("what ran on it is ended").boots;
-            machine
-                .wait_for("a boot of its own", TEST_LIMIT, |view| view.boots > boots)
-                .await
-                .expect("it is booted to be erased");
-            let status = node(&api, "n1").await.status.expect("a node has a status");
-            assert_eq!(status.state(), v1::NodeState::Reclaiming, "nothing was erased yet");
+        let cancelled = api.operations().cancel_operation(cancel(&deploy)).await;
+        let cancelled = cancelled.expect("it is under way").into_inner();
+        assert!(cancelled.cancel_requested, "{cancelled:?}");
+        let ended = done(&api, &deploy).await;
+        let error = ended.error.clone().expect("it did not end well");
+        assert_eq!(error.code, Code::Cancelled as i32, "{ended:?}");
+        assert!(error.message.contains("safe state"), "{ended:?}");
+        until_state(&api, "n1", v1::NodeState::Reclaiming).await;
+        let off = machine.wait_power(PowerState::Off, TEST_LIMIT).await;
+        let boots = off.expect("what ran on it is ended").boots;
+        machine
+            .wait_for("a boot of its own", TEST_LIMIT, |view| view.boots > boots)
+            .await
+            .expect("it is booted to be erased");
+        let status = node(&api, "n1").await.status.expect("a node has a status");
+        assert_eq!(status.state(), v1::NodeState::Reclaiming, "nothing was erased yet");
 
-            let again = api.operations().cancel_operation(cancel(&deploy)).await;
-            precondition(again, &deploy.name, "rackwright operation get");
-            lab.stop().await.expect("the lab ends");
-        },
-    );
+        let again = api.operations().cancel_operation(cancel(&deploy)).await;
+        precondition(again, &deploy.name, "rackwright operation get");
+        lab.stop().await.expect("the lab ends");
+    });
 }

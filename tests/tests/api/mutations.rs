@@ -319,8 +319,8 @@ async fn repeats_of_credentials(api: &Api, site: &Site) {
         name: "nodes/n1".into(),
         mutation: fresh(),
     };
-    let asked = same_twice!(api, site, credentials.rotate_bmc_password, rotate);
-    assert_eq!((asked.kind.as_str(), asked.done), ("bmc-password", false));
+    let operation = same_twice!(api, site, credentials.rotate_bmc_password, rotate);
+    assert_eq!((operation.kind.as_str(), operation.done), ("bmc-password", false));
 }
 
 async fn repeats_of_discoveries(api: &Api, site: &Site) {
@@ -368,7 +368,7 @@ async fn repeats_of_discoveries(api: &Api, site: &Site) {
         ..Default::default()
     };
     assert_eq!(same_twice!(api, site, discovery.enrol_findings, enrol).findings, []);
-    let odd = v1::StartDiscoveryRequest {
+    let invalid = v1::StartDiscoveryRequest {
         ranges: vec!["10.0.0.0/8".into(), "10.0.0.1".into()],
         ports: vec![0],
         targets: vec![v1::DiscoveryTarget {
@@ -380,7 +380,7 @@ async fn repeats_of_discoveries(api: &Api, site: &Site) {
         mutation: fresh(),
         ..Default::default()
     };
-    let status = refused(api.discovery().start_discovery(odd).await, Code::InvalidArgument);
+    let status = refused(api.discovery().start_discovery(invalid).await, Code::InvalidArgument);
     assert_eq!(
         fields(&status),
         [

@@ -68,7 +68,7 @@ async fn pages(api: &Api) {
             let (page, next) = list(api, ask(size, &token, "")).await;
             assert!(
                 page.len() <= size as usize,
-                "a page of {} where {size} were asked for",
+                "a page of {} where {size} were requested",
                 page.len()
             );
             seen.extend(page);
@@ -122,7 +122,7 @@ async fn page_tokens(api: &Api) {
     assert_eq!(
         page,
         names(|i| (5..12).contains(&i)),
-        "another size goes on all the same"
+        "the list continues with another page size"
     );
     // A token points to a position, not to the node there.
     let name = "nodes/n04".to_owned();
@@ -386,7 +386,7 @@ async fn operations(api: &Api) {
     assert_eq!(
         ended.collect::<Vec<_>>(),
         ["nodes/n04"],
-        "what was asked of a node that is gone has ended"
+        "the operation of a deleted node has ended"
     );
     let of_one = api
         .operations()
@@ -409,7 +409,7 @@ async fn next(
             let message = stream
                 .message()
                 .await
-                .expect("the watch goes on")
+                .expect("the watch continues")
                 .expect("the watch does not end");
             if fits(&message) {
                 return message;
@@ -418,7 +418,7 @@ async fn next(
     };
     tokio::time::timeout(TEST_LIMIT, reading)
         .await
-        .expect("the change is told")
+        .expect("the change is reported")
 }
 
 fn is_about(message: &v1::WatchNodesResponse, id: &str) -> bool {
@@ -426,9 +426,9 @@ fn is_about(message: &v1::WatchNodesResponse, id: &str) -> bool {
 }
 
 #[test]
-fn a_watch_tells_the_present_and_every_change() {
+fn a_watch_reports_the_present_state_and_every_change() {
     lab::run_test(
-        "reading::a_watch_tells_the_present_and_every_change",
+        "reading::a_watch_reports_the_present_state_and_every_change",
         async |namespace| {
             let (_lab, _site, api) = start(&namespace).await;
             for (id, rack) in [("w1", "r1"), ("w2", "r1"), ("other", "r2")] {
@@ -444,7 +444,7 @@ fn a_watch_tells_the_present_and_every_change() {
                 let message = watch
                     .message()
                     .await
-                    .expect("the watch goes on")
+                    .expect("the watch continues")
                     .expect("it does not end");
                 assert!(
                     is_about(&message, id) && !message.synced && !message.deleted,
@@ -454,7 +454,7 @@ fn a_watch_tells_the_present_and_every_change() {
             let synced = watch
                 .message()
                 .await
-                .expect("the watch goes on")
+                .expect("the watch continues")
                 .expect("it does not end");
             assert!(synced.synced && synced.node.is_none(), "{synced:?}");
 
@@ -517,7 +517,7 @@ async fn leaving(api: &Api, watch: &mut Streaming<v1::WatchNodesResponse>) {
             let message = watch
                 .message()
                 .await
-                .expect("the watch goes on")
+                .expect("the watch continues")
                 .expect("it does not end");
             assert!(is_about(&message, "w1"), "nothing is left but w1: {message:?}");
         }

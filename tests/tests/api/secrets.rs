@@ -196,7 +196,7 @@ const CONNECT: &str = "/rackwright.v1.AgentService/Connect";
 const OPEN: &[&str] = &["Connect", "Register", "RedeemToken", "ProveDatabase"];
 
 /// The only agents' call without a certificate, with the token of the boot script.
-async fn an_agent_registers_once([nobody, another]: [&Api; 2], token: &str, mac: &str) -> Identity {
+async fn an_agent_registers_once([anonymous, another]: [&Api; 2], token: &str, mac: &str) -> Identity {
     let (key, csr_pem) = new_key();
     let request = |token: &str, mac: &str| v1::RegisterRequest {
         token: token.to_owned(),
@@ -209,16 +209,16 @@ async fn an_agent_registers_once([nobody, another]: [&Api; 2], token: &str, mac:
         let opened = api.call(method, Vec::new()).await;
         opened.expect_err("an empty request").code()
     };
-    assert_eq!(opens(nobody, CONNECT).await, Code::Unauthenticated);
-    let other = nobody.agent().register(request(token, "52:54:00:77:00:99")).await;
+    assert_eq!(opens(anonymous, CONNECT).await, Code::Unauthenticated);
+    let other = anonymous.agent().register(request(token, "52:54:00:77:00:99")).await;
     let status = refused(other, Code::Unauthenticated);
     is_quiet("a failure", &bytes_of(&status), token);
     let never = format!("rw1_{}", "0".repeat(64));
     refused(
-        nobody.agent().register(request(&never, mac)).await,
+        anonymous.agent().register(request(&never, mac)).await,
         Code::Unauthenticated,
     );
-    let registered = nobody
+    let registered = anonymous
         .agent()
         .register(request(token, mac))
         .await
@@ -226,28 +226,28 @@ async fn an_agent_registers_once([nobody, another]: [&Api; 2], token: &str, mac:
         .into_inner();
     assert_eq!(registered.node, "nodes/n1");
     // An identical request means that the first answer was lost.
-    let again = nobody.agent().register(request(token, mac)).await;
+    let again = anonymous.agent().register(request(token, mac)).await;
     assert_eq!(again.expect("the same again is answered").into_inner().node, "nodes/n1");
     // The same token with another key means a second machine: then neither of the two is trusted.
     let stolen = v1::RegisterRequest {
         csr_pem: new_key().1,
         ..request(token, mac)
     };
-    refused(nobody.agent().register(stolen).await, Code::Unauthenticated);
+    refused(anonymous.agent().register(stolen).await, Code::Unauthenticated);
     refused(
-        nobody.agent().register(request(token, mac)).await,
+        anonymous.agent().register(request(token, mac)).await,
         Code::Unauthenticated,
     );
     // The connection of the registration may open the agent's stream and nothing else; no other connection may.
     assert_eq!(
-        opens(nobody, CONNECT).await,
+        opens(anonymous, CONNECT).await,
         Code::InvalidArgument,
         "the first message must be hello"
     );
     assert_eq!(opens(another, CONNECT).await, Code::Unauthenticated);
     for method in methods().iter().filter(|method| !OPEN.contains(&method.name.as_str())) {
         assert_eq!(
-            opens(nobody, &method.path()).await,
+            opens(anonymous, &method.path()).await,
             Code::PermissionDenied,
             "{}",
             method.name

@@ -18,9 +18,9 @@ const IN_THE_CLEAR: &[(&str, u16)] = &[("UDP", 67), ("UDP", 68), ("UDP", 69), ("
 const OVER_TLS: &[(&str, u16)] = &[("TCP", 7070), ("TCP", 7443)];
 
 #[test]
-fn only_what_is_documented_listens_and_only_firmware_is_served_in_the_clear() {
+fn only_documented_ports_are_open_and_only_firmware_is_served_without_tls() {
     lab::run_test(
-        "wire::only_what_is_documented_listens_and_only_firmware_is_served_in_the_clear",
+        "wire::only_documented_ports_are_open_and_only_firmware_is_served_without_tls",
         async |namespace| {
             let (_lab, site, _api) = start(&namespace).await;
             let documented = include_str!("../../../deploy/README.md").replace('\n', " ");
@@ -99,13 +99,13 @@ fn speaks_tls(port: u16, authority: &Path) {
         .output()
         .expect("openssl runs");
     let (out, err) = texts(&output);
-    let told = format!("{out}{err}");
-    assert!(told.contains("Verification: OK"), "no TLS on port {port}: {told}");
-    assert!(told.contains("TLSv1.3") || told.contains("TLSv1.2"), "{told}");
+    let output = format!("{out}{err}");
+    assert!(output.contains("Verification: OK"), "no TLS on port {port}: {output}");
+    assert!(output.contains("TLSv1.3") || output.contains("TLSv1.2"), "{output}");
 }
 
 fn answer_in_the_clear(port: u16) -> String {
-    let mut stream = TcpStream::connect((SERVER_IPV4, port)).expect("somebody listens");
+    let mut stream = TcpStream::connect((SERVER_IPV4, port)).expect("the port is open");
     stream
         .set_read_timeout(Some(Duration::from_secs(5)))
         .expect("a time-out can be set");
@@ -117,10 +117,10 @@ fn answer_in_the_clear(port: u16) -> String {
 }
 
 fn counters(site: &Site) -> BTreeMap<String, u64> {
-    let told = site.json(["boot", "counters"]);
-    let counters = told["counters"]
+    let shown = site.json(["boot", "counters"]);
+    let counters = shown["counters"]
         .as_object()
-        .unwrap_or_else(|| panic!("no counters: {told}"));
+        .unwrap_or_else(|| panic!("no counters: {shown}"));
     let number = |value: &serde_json::Value| value.as_u64().expect("a counter is a number");
     counters
         .iter()

@@ -159,9 +159,9 @@ impl Bench {
 
     async fn ends_in_quarantine_for(&self, words: &str) {
         self.until(&["quarantined"]).await;
-        let told = self.events(REFUSED);
-        assert_eq!(told.len(), 2, "{told:?}");
-        for event in &told {
+        let events = self.events(REFUSED);
+        assert_eq!(events.len(), 2, "{events:?}");
+        for event in &events {
             assert!(event["message"].to_string().contains(words), "{event}");
         }
         let reason = self.site.reason(&self.id());
@@ -186,7 +186,7 @@ impl Bench {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_honest_machine_is_known_by_its_tpm_and_its_erase_certificate_says_so() {
+async fn an_honest_machine_is_known_by_its_tpm_and_its_erase_certificate_states_it() {
     let bench = Bench::inspected(Profile::Instant).await;
     let (id, ek) = (bench.id(), bench.tpm().digest());
     let status = bench.status();
@@ -194,8 +194,8 @@ async fn an_honest_machine_is_known_by_its_tpm_and_its_erase_certificate_says_so
         (&status["identity"], &status["tpm_ek"]),
         (&"tpm".into(), &ek.as_str().into())
     );
-    let told = bench.events("security.tpm-enrolled");
-    assert!(told.len() == 1 && told[0].to_string().contains(&ek), "{told:?}");
+    let events = bench.events("security.tpm-enrolled");
+    assert!(events.len() == 1 && events[0].to_string().contains(&ek), "{events:?}");
     bench.deploy();
     bench.until(&["active"]).await;
     bench
@@ -241,7 +241,7 @@ async fn a_tpm_that_a_customer_locked_holds_the_machine_back_until_it_is_cleared
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_without_a_tpm_is_not_taken_for_a_machine_that_has_one() {
+async fn a_host_without_a_tpm_cannot_pose_as_a_machine_with_one() {
     let bench = Bench::inspected(Profile::Vm).await;
     let attacker = Host::with_mac(bench.dhcp, &bench.node().mac()).await;
     bench.deploy();
@@ -249,12 +249,12 @@ async fn a_host_without_a_tpm_is_not_taken_for_a_machine_that_has_one() {
     let agent = plan
         .register(&Key::new("attacker"))
         .await
-        .expect("nobody has registered");
+        .expect("no agent has registered");
     let refused = agent.connect("10.66.6.6").await.map(drop).unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
     assert!(refused.message().contains("no TPM answered"), "{refused}");
-    let told = bench.until_reported(REFUSED, 1).await;
-    assert!(told[0].to_string().contains(&bench.node().mac()), "{told:?}");
+    let events = bench.until_reported(REFUSED, 1).await;
+    assert!(events[0].to_string().contains(&bench.node().mac()), "{events:?}");
     // The real machine, after a power cycle.
     bench.until(&["active"]).await;
     assert!(bench.node().installed().is_some());
@@ -264,13 +264,13 @@ async fn a_host_without_a_tpm_is_not_taken_for_a_machine_that_has_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_with_a_tpm_of_its_own_is_refused_before_it_hears_anything_else() {
+async fn a_host_with_a_tpm_of_its_own_is_refused_before_it_learns_anything_else() {
     let bench = Bench::inspected(Profile::Vm).await;
     let attacker = Host::with_mac(bench.dhcp, &bench.node().mac()).await;
     bench.deploy();
     let plan = attacker.plan_as_soon_as_possible(TEST_LIMIT).await;
     let key = Key::new("attacker");
-    let agent = plan.register(&key).await.expect("nobody has registered");
+    let agent = plan.register(&key).await.expect("no agent has registered");
     let own = SimTpm::new(b"a TPM of the attacker");
     let mut session = agent
         .connect_with(&own)
@@ -309,7 +309,7 @@ async fn an_old_quote_is_refused_in_a_new_session() {
     let first = Arc::new(Mutex::new(None));
     let kept = Arc::clone(&first);
     bench.node().forge_attestation(move |answer| {
-        let mut first = kept.lock().expect("nobody panicked");
+        let mut first = kept.lock().expect("no thread panicked");
         let old: &mut v1::Attestation = first.get_or_insert_with(|| answer.clone());
         answer.quote.clone_from(&old.quote);
         answer.signature.clone_from(&old.signature);
@@ -318,7 +318,7 @@ async fn an_old_quote_is_refused_in_a_new_session() {
     // Its first quote is valid only for its own session.
     bench.deploy();
     bench.until(&["active"]).await;
-    assert!(first.lock().expect("nobody panicked").is_some());
+    assert!(first.lock().expect("no thread panicked").is_some());
     let id = bench.id();
     bench.site.cli(["node", "release", "--yes", &id]);
     bench
@@ -328,7 +328,7 @@ async fn an_old_quote_is_refused_in_a_new_session() {
     assert!(!certificates.contains("signature"), "{certificates}");
     assert!(
         bench.node().installed().is_some(),
-        "nothing was erased, and the node says so"
+        "nothing was erased, and the node shows that"
     );
     bench.end().await;
 }
@@ -343,8 +343,11 @@ async fn the_tpm_of_another_machine_is_refused_until_an_operator_accepts_it() {
     let reason = bench.site.reason(&bench.id());
     assert!(reason.contains(&format!("--accept-tpm {digest}")), "{reason}");
     bench.gets_through(&["--accept-tpm", &digest]).await;
-    let told = bench.events("security.tpm-accepted");
-    assert!(told.len() == 1 && told[0].to_string().contains(&digest), "{told:?}");
+    let events = bench.events("security.tpm-accepted");
+    assert!(
+        events.len() == 1 && events[0].to_string().contains(&digest),
+        "{events:?}"
+    );
     bench.end().await;
 }
 
@@ -415,7 +418,7 @@ async fn a_machine_that_started_something_else_is_refused_where_a_measured_boot_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_without_a_tpm_is_refused_where_one_is_required_and_said_to_be_address_only_elsewhere() {
+async fn a_machine_without_a_tpm_is_refused_where_one_is_required_and_is_address_only_elsewhere() {
     let strict = Bench::start(Profile::Instant, false, "identity: {tpm: required}\n").await;
     strict.until(&["failed"]).await;
     let reason = strict.site.reason(&strict.id());

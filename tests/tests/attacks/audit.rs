@@ -159,7 +159,7 @@ async fn a_changed_a_deleted_a_reordered_record_and_a_cut_end_are_found_with_the
     assert!(!sql(&whole, "UPDATE audit SET caller = '' WHERE position = 3"));
     let head = "UPDATE audit_head SET position = 4, hash = (SELECT hash FROM audit WHERE position = 4)";
     let cut = format!("record {last}");
-    for (name, attack, said) in [
+    for (name, attack, error) in [
         (
             "changed",
             "UPDATE audit SET record = REPLACE(record, 'AuthService', 'AuthServicE') WHERE position = 4".to_owned(),
@@ -208,7 +208,7 @@ async fn a_changed_a_deleted_a_reordered_record_and_a_cut_end_are_found_with_the
         let output = verify(&config, &[]);
         let (out, err) = texts(&output);
         assert!(
-            !output.status.success() && err.contains("the audit is not intact") && err.contains(said),
+            !output.status.success() && err.contains("the audit is not intact") && err.contains(error),
             "{name}: {out}{err}"
         );
     }
@@ -224,7 +224,7 @@ async fn a_changed_a_deleted_a_reordered_record_and_a_cut_end_are_found_with_the
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_control_plane_that_goes_on_with_a_cut_audit_says_so_for_ever() {
+async fn a_control_plane_that_continues_a_cut_audit_records_that_permanently() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut plane = Plane::start(dir.path(), "").await;
     plane.site.cli(["token", "create", "ann", "--role", "viewer"]);
@@ -269,10 +269,10 @@ async fn refused_calls_and_break_glass_commands_are_recorded_with_caller_and_sou
     let [operators, veras] = &records[..] else {
         panic!("{records:?}")
     };
-    let told = |record: &Value, field: &str| record[field].as_str().unwrap_or_default().to_owned();
+    let field_of = |record: &Value, field: &str| record[field].as_str().unwrap_or_default().to_owned();
     let facts = ["caller", "role", "address", "method", "outcome", "target"];
     assert_eq!(
-        facts.map(|field| told(veras, field)),
+        facts.map(|field| field_of(veras, field)),
         [
             "members/vera",
             "viewer",
@@ -283,15 +283,15 @@ async fn refused_calls_and_break_glass_commands_are_recorded_with_caller_and_sou
         ]
     );
     assert!(
-        told(veras, "client").contains("rackwright") && told(veras, "request").contains("mine"),
+        field_of(veras, "client").contains("rackwright") && field_of(veras, "request").contains("mine"),
         "{veras}"
     );
-    assert_eq!(told(operators, "outcome"), "NOT_FOUND");
+    assert_eq!(field_of(operators, "outcome"), "NOT_FOUND");
     // The login of the viewer.
     let joined = plane.audit(&["--method", "AuthService/RedeemToken", "--target", "members/vera"]);
     assert_eq!(joined.len(), 1, "{joined:?}");
     assert_eq!(
-        (told(&joined[0], "outcome"), told(&joined[0], "address")),
+        (field_of(&joined[0], "outcome"), field_of(&joined[0], "address")),
         ("OK".into(), "127.0.0.1".into())
     );
 
@@ -313,10 +313,10 @@ async fn refused_calls_and_break_glass_commands_are_recorded_with_caller_and_sou
     let records = plane.audit(&["--method", "local/invite-operator"]);
     let [record] = &records[..] else { panic!("{records:?}") };
     assert_eq!(
-        (told(record, "target"), told(record, "message")),
+        (field_of(record, "target"), field_of(record, "message")),
         ("members/oscar".into(), "nobody can log in".into())
     );
-    assert!(told(record, "caller").starts_with("local/"), "{record}");
+    assert!(field_of(record, "caller").starts_with("local/"), "{record}");
     let token = printed
         .split("--token ")
         .nth(1)
@@ -335,7 +335,7 @@ async fn refused_calls_and_break_glass_commands_are_recorded_with_caller_and_sou
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_strangers_calls_leaves_few_records_and_one_count() {
+async fn a_flood_of_anonymous_calls_leaves_few_records_and_one_count() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut plane = Plane::start(dir.path(), "").await;
     let before = plane.audit(&[]).len();
@@ -398,14 +398,14 @@ async fn an_auditor_reads_the_audit_and_nothing_else_and_checks_an_export_anywhe
         (output.status.success(), format!("{out}{err}"))
     };
     let text = std::fs::read_to_string(&file).expect("an export");
-    let (is_whole, said) = check(&text);
-    assert!(is_whole && said.contains("the audit is intact"), "{said}");
-    let (is_whole, said) = check(&text.replacen("members/audrey", "members/nobody", 1));
-    assert!(!is_whole && said.contains("was changed"), "{said}");
+    let (is_intact, report) = check(&text);
+    assert!(is_intact && report.contains("the audit is intact"), "{report}");
+    let (is_intact, report) = check(&text.replacen("members/audrey", "members/nobody", 1));
+    assert!(!is_intact && report.contains("was changed"), "{report}");
     let lines: Vec<&str> = text.lines().collect();
     let shorter = [&lines[..4], &lines[5..]].concat().join("\n");
-    let (is_whole, said) = check(&shorter);
-    assert!(!is_whole && said.contains("record 4 is missing"), "{said}");
+    let (is_intact, report) = check(&shorter);
+    assert!(!is_intact && report.contains("record 4 is missing"), "{report}");
     let mut command = Command::new(program("rackwrightd"));
     command.args(["audit", "verify", "--file", &export, "--key", &"0".repeat(64)]);
     let output = command.output().expect("rackwrightd can be started");
@@ -434,7 +434,7 @@ async fn a_change_that_cannot_be_recorded_is_not_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_exported_file_goes_on_where_it_ended_whatever_happened_to_the_control_plane() {
+async fn an_exported_file_continues_where_it_ended_after_any_failure_of_the_control_plane() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("export").join("audit.jsonl");
     let mut plane = Plane::start(dir.path(), &format!("audit: {{file: \"{}\"}}\n", file.display())).await;

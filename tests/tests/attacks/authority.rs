@@ -195,13 +195,13 @@ async fn begin(plane: &mut Plane, dir: &Path) {
     assert!(refused.contains("--reason"), "{refused}");
     let refused = rotate(dir, &["--finish", "--reason", "x"]).expect_err("nothing was begun");
     assert!(refused.contains("no rotation"), "{refused}");
-    let said = rotate(dir, &["--reason", "the folder was copied"]).expect("an authority is added");
-    assert!(said.contains("authority-0002.pem"), "{said}");
+    let output = rotate(dir, &["--reason", "the folder was copied"]).expect("an authority is added");
+    assert!(output.contains("authority-0002.pem"), "{output}");
     let refused = rotate(dir, &["--finish", "--reason", "x"]).expect_err("it is not used yet");
     assert!(refused.contains("do not use the next authority"), "{refused}");
     plane.site.kill().await;
     plane.site.restart().await;
-    let used = || rotate(dir, &["--status"]).is_ok_and(|said| !said.contains("replica"));
+    let used = || rotate(dir, &["--status"]).is_ok_and(|output| !output.contains("replica"));
     until(&plane.site, "the next authority is not used", used).await;
 }
 
@@ -227,8 +227,8 @@ async fn a_certificate_by_a_stolen_authority_key_opens_nothing_after_the_rotatio
     assert_eq!(authorities(&dir.join("cli")), 2, "the operator trusts both");
     let again = connect(dir, &forged);
     assert!(who_am_i(&again).await.is_ok(), "both are trusted until the end");
-    let said = rotate(dir, &["--finish", "--reason", "the key is stolen"]).expect("the rotation ends");
-    assert!(!said.contains("have not dropped"), "{said}");
+    let output = rotate(dir, &["--finish", "--reason", "the key is stolen"]).expect("the rotation ends");
+    assert!(!output.contains("have not dropped"), "{output}");
 
     // Over the old connections, and over a new one.
     for channel in [&open, &again, &connect(dir, &forged), &connect(dir, &forged_agent)] {
@@ -253,7 +253,7 @@ async fn a_certificate_by_a_stolen_authority_key_opens_nothing_after_the_rotatio
     assert!(who_am_i(&connect(dir, &forged)).await.is_err());
     let events = plane.site.cli(["events", "-o", "json"]);
     assert!(events.contains("the key is stolen"), "{events}");
-    local(dir, &["audit", "verify"]).expect("the audit goes on under the name of the site");
+    local(dir, &["audit", "verify"]).expect("the audit keeps the name of the site");
     plane.site.stop().await;
     fleet.stop().await;
 }
@@ -285,8 +285,8 @@ async fn honest_members_and_machines_go_on_through_a_rotation_of_the_authority()
         !refused.contains("members/ann") && !refused.contains("nodes/"),
         "{refused}"
     );
-    let said = rotate(dir, &["--finish", "--leave-behind", "--reason", "by rule"]).expect("the rotation ends");
-    assert!(said.contains("1 members and agents were left behind"), "{said}");
+    let output = rotate(dir, &["--finish", "--leave-behind", "--reason", "by rule"]).expect("the rotation ends");
+    assert!(output.contains("1 members and agents were left behind"), "{output}");
     plane.site.until(&id, &["available"], TEST_LIMIT).await;
     for home in [&ann, &bob] {
         let output = cli_of(&plane.site, home, &["member", "list"]);

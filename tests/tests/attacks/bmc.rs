@@ -82,7 +82,7 @@ impl Hall {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_back_door_on_the_bmc_is_gone_before_the_next_customer_gets_the_machine() {
+async fn a_back_door_on_the_bmc_is_removed_before_the_next_customer_gets_the_machine() {
     let dir = tempfile::tempdir().expect("a folder");
     let hall = Hall::start(dir.path(), 2, "", |_| ()).await;
     let site = hall.site();
@@ -124,14 +124,14 @@ async fn a_back_door_on_the_bmc_is_gone_before_the_next_customer_gets_the_machin
     assert_eq!(robbed.media(), None);
     let events = hall.events(&robbed);
     assert_eq!(events.matches("security.bmc-foreign-removed").count(), 7, "{events}");
-    for (word, is_told) in [
+    for (word, is_reported) in [
         ("evil-again", true),
         ("https://evil.example/events", true),
         ("the-attackers-token", false),
         ("the-attackers-key", false),
         (PASSWORD, false),
     ] {
-        assert_eq!(events.contains(word), is_told, "{word}: {events}");
+        assert_eq!(events.contains(word), is_reported, "{word}: {events}");
     }
     let explained = site.cli(["node", "explain", &robbed.name()]);
     assert!(explained.contains("removed: account \"evil"), "{explained}");
@@ -245,7 +245,7 @@ async fn a_bmc_that_keeps_a_back_door_or_hides_its_accounts_sends_the_node_to_qu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn accounts_of_the_site_stay_and_those_of_nobody_are_told_at_the_enrolment_and_removed_at_the_release() {
+async fn accounts_of_the_site_stay_and_unknown_ones_are_reported_at_the_enrolment_and_removed_at_the_release() {
     let dir = tempfile::tempdir().expect("a folder");
     let further = "bmc_state: {keep_accounts: [monitor], in_band: close}\n";
     let hall = Hall::start(dir.path(), 1, further, |node| {

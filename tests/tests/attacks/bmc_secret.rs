@@ -119,7 +119,7 @@ impl Bench {
         let agent = plan
             .register(&Key::new("attacker"))
             .await
-            .expect("nobody has registered before");
+            .expect("no agent has registered before");
         let mut session = agent.connect("10.66.6.6").await.expect("it opens for the challenge");
         // Messages before the answer are ignored.
         session.send_message(Up::Inventory(v1::Inventory::default())).await;
@@ -145,7 +145,7 @@ impl Bench {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_honest_machine_is_known_by_its_bmc_and_its_erase_certificate_says_so() {
+async fn an_honest_machine_is_known_by_its_bmc_and_its_erase_certificate_states_it() {
     let bench = Bench::start(Profile::Instant, false, REQUIRED).await;
     bench.until("available").await;
     assert_eq!(bench.identity(), "bmc");
@@ -172,7 +172,7 @@ async fn an_honest_machine_is_known_by_its_bmc_and_its_erase_certificate_says_so
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_without_the_medium_is_not_taken_for_the_machine() {
+async fn a_host_without_the_medium_cannot_pose_as_the_machine() {
     let bench = Bench::start(Profile::Vm, false, "identity: {bmc: preferred}\n").await;
     bench.until("available").await;
     let attacker = Host::with_mac(bench.dhcp, &bench.node().mac()).await;
@@ -186,10 +186,10 @@ async fn a_host_without_the_medium_is_not_taken_for_the_machine() {
     bench.until("active").await;
     assert!(bench.node().installed().is_some());
     assert_eq!(bench.identity(), "bmc");
-    let told = bench.events(REFUSED);
+    let events = bench.events(REFUSED);
     assert!(
-        told.len() == 1 && told[0].to_string().contains(&bench.node().mac()),
-        "{told:?}"
+        events.len() == 1 && events[0].to_string().contains(&bench.node().mac()),
+        "{events:?}"
     );
     // During the erase, with an invented secret: after two attempts the control plane gives the node up.
     bench.release();
@@ -204,7 +204,7 @@ async fn a_host_without_the_medium_is_not_taken_for_the_machine() {
     assert!(!bench.certificates().contains("signature"));
     assert!(
         bench.node().installed().is_some(),
-        "nothing was erased, and the node says so"
+        "nothing was erased, and the node shows that"
     );
     bench.end().await;
 }
@@ -236,7 +236,7 @@ async fn the_medium_is_for_the_bmc_alone_and_for_its_own_boot_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_whose_bmc_takes_no_medium_is_not_taken_where_the_secret_is_required() {
+async fn a_machine_with_a_bmc_without_virtual_media_is_refused_where_the_secret_is_required() {
     let strict = Bench::start(Profile::Instant, true, REQUIRED).await;
     strict.until("failed").await;
     let reason = strict.site.reason(&strict.id());
@@ -261,10 +261,10 @@ async fn a_machine_whose_bmc_takes_no_medium_is_not_taken_where_the_secret_is_re
     bench.until("available").await;
     let certificates = bench.certificates();
     assert!(certificates.contains("\"identity\":\"address only\""), "{certificates}");
-    let told = bench.events("security.no-bmc-secret");
+    let events = bench.events("security.no-bmc-secret");
     assert!(
-        told.len() == 1 && told[0].to_string().contains("not licensed"),
-        "once: {told:?}"
+        events.len() == 1 && events[0].to_string().contains("not licensed"),
+        "once: {events:?}"
     );
     bench.end().await;
 }

@@ -160,10 +160,10 @@ async fn a_removed_a_reordered_and_a_changed_certificate_are_found_with_their_po
     let keys = KeyFiles::read_set(&dir.path().join("data/keys"), Arc::new(SystemRng)).expect("the keys");
     let key = to_hex(keys.signer.public_key());
     let first = hall.export(&[]);
-    let said = hall.verify(&[&first, "--key", &key]).expect("the chain is whole");
+    let output = hall.verify(&[&first, "--key", &key]).expect("the chain is whole");
     assert!(
-        said.contains(&format!("{} certificates are valid", hall.count())),
-        "{said}"
+        output.contains(&format!("{} certificates are valid", hall.count())),
+        "{output}"
     );
     assert!(hall.verify(&[&first, "--key", &"ab".repeat(32)]).is_err());
 
@@ -259,8 +259,8 @@ async fn an_export_for_a_customer_shows_nothing_of_others_and_is_verified() {
         let other = hall.certificate(other);
         assert!(!text.contains(&other.name), "{text}");
     }
-    let said = hall.verify(&[&file]).expect("the chain is whole");
-    assert!(said.contains("are present only as hashes"), "{said}");
+    let output = hall.verify(&[&file]).expect("the chain is whole");
+    assert!(output.contains("are present only as hashes"), "{output}");
     // A certificate missing from the file is noticed.
     let lines: Vec<&str> = text.lines().collect();
     let shorter = [&lines[..2], &lines[3..]].concat().join("\n");

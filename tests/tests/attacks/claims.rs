@@ -206,7 +206,7 @@ async fn a_claim_keeps_its_customer_and_a_cluster_its_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_held_node_whose_cluster_is_gone_is_erased_only_when_an_operator_says_so() {
+async fn a_held_node_of_a_deleted_cluster_is_erased_only_by_an_operators_call() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let hall = hall(dir.path()).await;

@@ -35,7 +35,7 @@ async fn held() -> (Bench, [String; 2], String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_component_whose_firmware_a_customer_changed_holds_the_machine_until_an_operator_approves_it() {
+async fn a_component_with_firmware_that_a_customer_changed_holds_the_machine_until_an_operator_approves_it() {
     let (bench, [attacked, honest], first) = held().await;
     bench.deploy(&attacked);
     bench.until(&attacked, "active").await;
@@ -53,9 +53,9 @@ async fn a_component_whose_firmware_a_customer_changed_holds_the_machine_until_a
     }
     assert!(!reason.contains("GPU_0") && !reason.contains("PCR"), "{reason}");
     assert!(bench.fleet.node(0).installed().is_some(), "it did not erase either");
-    let told = bench.events(&attacked);
-    assert_eq!(told.len(), before + 1, "two sessions, one event: {told:?}");
-    let attributes = &told[before]["attributes"];
+    let events = bench.events(&attacked);
+    assert_eq!(events.len(), before + 1, "two sessions, one event: {events:?}");
+    let attributes = &events[before]["attributes"];
     assert_eq!(attributes[format!("component {LINK} 3_expected")], "31");
     assert_eq!(attributes[format!("component {LINK} 3_found")], "312b");
 
@@ -73,7 +73,7 @@ async fn a_component_whose_firmware_a_customer_changed_holds_the_machine_until_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bmc_that_lies_about_a_component_is_not_believed() {
+async fn false_statements_of_a_bmc_about_a_component_are_refused() {
     let (bench, ids, first) = held().await;
     // The firmware is the approved one, so only the proof differs.
     for round in [

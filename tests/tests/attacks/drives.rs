@@ -156,7 +156,7 @@ async fn a_drive_that_only_the_bmc_lists_sends_the_node_to_quarantine() {
 /// Memory of host and GPUs keeps its data while the machine has power: a certificate needs two readings of the BMC that
 /// report off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_whose_bmc_never_says_off_is_not_erased_and_an_honest_one_says_how_long_it_was_off() {
+async fn a_machine_that_never_reads_as_off_is_not_erased_and_a_certificate_states_the_time_without_power() {
     let dir = tempfile::tempdir().expect("a folder");
     let policy = ", power_off_s: 2, bmc_s: 8";
     let target = Target::start_with(dir.path(), machines(2), policy, |_, _| {}).await;

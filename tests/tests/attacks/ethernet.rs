@@ -172,7 +172,7 @@ async fn each_customer_has_a_network_of_its_own_and_a_released_machine_leaves_it
     hall.release(&one);
     hall.site().until(&one.name(), &["available"], TEST_LIMIT).await;
     assert_eq!(hall.switch.history(&port(0)), [10, 100, 20, 10]);
-    assert_eq!(hall.switch.port(&port(1)), Some((101, false)), "nobody else is moved");
+    assert_eq!(hall.switch.port(&port(1)), Some((101, false)), "no other port is moved");
     hall.end().await;
 }
 
@@ -211,7 +211,7 @@ async fn a_port_that_the_switch_leaves_with_the_customer_holds_the_machine_befor
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_switch_that_says_nothing_or_lies_gets_no_machine_imaged() {
+async fn a_silent_or_lying_switch_gets_no_machine_imaged() {
     let dir = tempfile::tempdir().expect("a folder");
     let hall = Hall::start(dir.path(), 1).await;
     let node = hall.node(0);
@@ -313,7 +313,7 @@ async fn two_cables_that_are_exchanged_are_named_on_both_machines_and_hold_them_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_wire_says_moves_no_port_and_stops_no_machine_of_a_site_that_records() {
+async fn lldp_reports_move_no_port_and_hold_no_machine_of_a_site_that_only_records() {
     let dir = tempfile::tempdir().expect("a folder");
     let hall = Hall::start(dir.path(), 2).await;
     let (one, two) = (hall.node(0), hall.node(1));
@@ -351,7 +351,7 @@ fn offer(server: [u8; 4]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rogue_dhcp_server_on_the_boot_network_is_told_and_machines_boot_on() {
+async fn a_rogue_dhcp_server_on_the_boot_network_is_reported_and_machines_still_boot() {
     let dir = tempfile::tempdir().expect("a folder");
     let hall = Hall::start(dir.path(), 1).await;
     let rogue = UdpSocket::bind("127.0.0.9:0").expect("a socket");

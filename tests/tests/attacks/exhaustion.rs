@@ -136,7 +136,7 @@ async fn life_during_flood(further: &str, flood: impl AsyncFnOnce(&Plane) -> Vec
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn thousands_of_idle_sockets_of_one_address_keep_nobody_out() {
+async fn thousands_of_idle_sockets_of_one_address_block_no_other_client() {
     // More than boot HTTP accepts in total.
     const SOCKETS: usize = 5000;
     life_during_flood("", async |plane| {
@@ -150,7 +150,7 @@ async fn thousands_of_idle_sockets_of_one_address_keep_nobody_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn slow_bytes_from_many_addresses_keep_nobody_out() {
+async fn slow_bytes_from_many_addresses_block_no_other_client() {
     let limits = "connections: {unauthenticated: 48, boot_http: 48, per_address: 4}\n";
     life_during_flood(limits, async |plane| {
         let mut floods = Vec::new();
@@ -298,11 +298,11 @@ async fn an_upload_ends_before_the_disk_is_full_and_stored_images_are_deployed()
     let refused = begin(&mut images, 8 * MIB).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
     let site = &plane.site;
-    let (_, said) = texts(&site.try_cli(["image", "add", "more", "--file", &file]));
-    assert!(said.contains("reserve") && said.contains("image delete"), "{said}");
+    let (_, error) = texts(&site.try_cli(["image", "add", "more", "--file", &file]));
+    assert!(error.contains("reserve") && error.contains("image delete"), "{error}");
     let firmware = ["firmware", "add", &file, "--component", "bios", "--version", "1"];
-    let (_, said) = texts(&site.try_cli(firmware));
-    assert!(said.contains("data/firmware") && said.contains("reserve"), "{said}");
+    let (_, error) = texts(&site.try_cli(firmware));
+    assert!(error.contains("data/firmware") && error.contains("reserve"), "{error}");
     let left = std::fs::read_dir(dir.path().join("data/firmware"))
         .expect("the folder is there")
         .count();

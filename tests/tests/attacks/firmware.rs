@@ -77,8 +77,8 @@ impl Bench {
         ];
         let values = values.map(|values| ["--values", values]);
         let words = words.into_iter().chain(values.into_iter().flatten());
-        let said = self.site.cli(words);
-        let at = said.split_whitespace().nth(2).expect("\"golden values ID approved\"");
+        let output = self.site.cli(words);
+        let at = output.split_whitespace().nth(2).expect("\"golden values ID approved\"");
         at.to_owned()
     }
 
@@ -111,7 +111,7 @@ impl Bench {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_whose_firmware_a_customer_changed_is_held_until_an_operator_approves_it() {
+async fn a_machine_with_firmware_that_a_customer_changed_is_held_until_an_operator_approves_it() {
     let bench = Bench::start("identity: {firmware: hold}\n").await;
     let [attacked, honest] = bench.ids();
     // No firmware is approved yet, so no machine passes.
@@ -151,9 +151,9 @@ async fn a_machine_whose_firmware_a_customer_changed_is_held_until_an_operator_a
     }
     assert!(reason.contains("No update by Rackwright explains it"), "{reason}");
     assert!(bench.fleet.node(0).installed().is_some(), "it did not erase either");
-    let told = bench.events(&attacked);
-    assert_eq!(told.len(), before + 1, "two sessions, one event: {told:?}");
-    let attributes = &told[before]["attributes"];
+    let events = bench.events(&attacked);
+    assert_eq!(events.len(), before + 1, "two sessions, one event: {events:?}");
+    let attributes = &events[before]["attributes"];
     assert_eq!(attributes["golden"], first.as_str());
     for name in ["pcr_0_expected", "pcr_0_found", "pcr_7_expected", "pcr_7_found"] {
         let value = attributes[name].as_str().unwrap_or_default();
@@ -195,15 +195,15 @@ async fn a_machine_whose_firmware_a_customer_changed_is_held_until_an_operator_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_alarm_tells_of_other_firmware_once_and_holds_nothing() {
+async fn an_alarm_reports_other_firmware_once_and_holds_nothing() {
     let bench = Bench::start("identity: {firmware: alarm}\n").await;
     let [attacked, honest] = bench.ids();
     for id in [&attacked, &honest] {
         bench.until(id, "available").await;
-        let told = bench.events(id);
+        let events = bench.events(id);
         assert!(
-            told.len() == 1 && told[0].to_string().contains("no golden values"),
-            "{told:?}"
+            events.len() == 1 && events[0].to_string().contains("no golden values"),
+            "{events:?}"
         );
     }
     let golden = bench.approve(&honest, None);
@@ -215,8 +215,11 @@ async fn an_alarm_tells_of_other_firmware_once_and_holds_nothing() {
         bench.site.cli(["node", "release", "--yes", id]);
         bench.until(id, "available").await;
     }
-    let told = bench.events(&attacked);
-    assert!(told.len() == 2 && told[1].to_string().contains("PCR 7"), "{told:?}");
+    let events = bench.events(&attacked);
+    assert!(
+        events.len() == 2 && events[1].to_string().contains("PCR 7"),
+        "{events:?}"
+    );
     assert_eq!(bench.events(&honest).len(), 1);
     assert!(bench.explained(&attacked).contains("PCR 0 (firmware code)"));
     // Removed values are no longer golden.

@@ -128,7 +128,7 @@ impl Bench {
         let agent = plan
             .register(&Key::new(boot_id))
             .await
-            .expect("nobody has registered before");
+            .expect("no agent has registered before");
         let session = agent.connect("10.66.6.6").await.expect("the boot is its own");
         session.send_message(Up::Inventory(v1::Inventory::default())).await;
         (agent, session)
@@ -142,7 +142,7 @@ impl Bench {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_early_bird_gets_no_plan_before_our_power_on() {
+async fn a_host_that_boots_before_our_power_on_gets_no_plan() {
     let bench = Bench::start().await;
     let attacker = bench.attacker().await;
     let lease = attacker.lease().await.expect("a known machine has an address");
@@ -164,15 +164,15 @@ async fn an_early_bird_gets_no_plan_before_our_power_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_is_faster_than_the_machine_after_a_deploy_gets_no_seed_and_the_machine_gets_through() {
+async fn a_host_that_is_faster_than_the_machine_after_a_deploy_gets_no_seed_and_the_machine_succeeds() {
     let bench = Bench::start().await;
     let attacker = bench.attacker().await;
     bench.deploy();
     let (agent, mut session) = bench.wins_the_race(&attacker, "attacker").await;
     let job = session.job_before_the_end(TEST_LIMIT).await;
     assert!(job.is_none(), "the attacker was given a job: {job:?}");
-    let told = bench.until_reported("security.boot-contested", 1).await;
-    let words = told[0].to_string();
+    let events = bench.until_reported("security.boot-contested", 1).await;
+    let words = events[0].to_string();
     assert!(
         words.contains(&bench.node().mac()) && words.contains("switches"),
         "{words}"
@@ -188,7 +188,7 @@ async fn whoever_is_faster_than_the_machine_after_a_deploy_gets_no_seed_and_the_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_impostor_during_an_erase_gets_no_certificate_and_quarantines_the_node_when_it_comes_again() {
+async fn an_impostor_during_an_erase_gets_no_certificate_and_its_second_attempt_quarantines_the_node() {
     let bench = Bench::start().await;
     let id = bench.node().name();
     bench.deploy();
@@ -200,7 +200,7 @@ async fn an_impostor_during_an_erase_gets_no_certificate_and_quarantines_the_nod
         let job = session.job_before_the_end(TEST_LIMIT).await;
         assert!(
             job.is_none(),
-            "the attacker was told to erase in the {boot} boot: {job:?}"
+            "the attacker received an erase job in the {boot} boot: {job:?}"
         );
     }
     bench.until(&["quarantined"]).await;
@@ -209,7 +209,7 @@ async fn an_impostor_during_an_erase_gets_no_certificate_and_quarantines_the_nod
     assert!(!certificates.to_string().contains("signature"), "{certificates}");
     assert!(
         bench.node().installed().is_some(),
-        "nothing was erased, and the node says so"
+        "nothing was erased, and the node shows that"
     );
     let reason = bench.site.reason(&id);
     assert!(
@@ -231,7 +231,7 @@ async fn an_impostor_during_an_erase_gets_no_certificate_and_quarantines_the_nod
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_certificate_neither_sits_on_a_free_node_nor_gets_the_next_customers_job() {
+async fn an_old_certificate_neither_occupies_a_free_node_nor_gets_the_next_customers_job() {
     let bench = Bench::start().await;
     let (id, attacker) = (bench.node().name(), bench.attacker().await);
     // The attacker gets a certificate in a boot that is contested afterwards.
@@ -259,7 +259,7 @@ async fn an_old_certificate_neither_sits_on_a_free_node_nor_gets_the_next_custom
     assert_eq!(
         bench.events("security.agent-refused").len(),
         1,
-        "told once, not at each try"
+        "reported once, not at each try"
     );
     assert!(bench.node().installed().is_some());
     bench.end().await;
@@ -272,7 +272,7 @@ async fn a_replayed_token_and_a_second_registration_are_refused_and_end_the_firs
     bench.deploy();
     let plan: Plan = attacker.plan_as_soon_as_possible(TEST_LIMIT).await;
     let key = Key::new("first");
-    let agent = plan.register(&key).await.expect("nobody has registered before");
+    let agent = plan.register(&key).await.expect("no agent has registered before");
     let mut session = agent.connect("10.66.6.6").await.expect("the boot is its own");
     // An identical registration may be repeated: its answer may be lost.
     plan.register(&key).await.expect("the same key and the same kernel");
@@ -280,21 +280,21 @@ async fn a_replayed_token_and_a_second_registration_are_refused_and_end_the_firs
     assert_eq!(
         *address,
         plan.address.to_string(),
-        "what DHCP gave, not what the agent says"
+        "the address of DHCP, not the one that the agent reports"
     );
     let replay = plan.register(&Key::new("second")).await.map(drop).unwrap_err();
     assert_eq!(replay.code(), Code::Unauthenticated);
     assert!(session.job_before_the_end(Duration::from_secs(5)).await.is_none());
-    let told = bench.until_reported("security.boot-contested", 1).await;
-    assert!(told[0]["message"].to_string().contains("another key"), "{told:?}");
+    let events = bench.until_reported("security.boot-contested", 1).await;
+    assert!(events[0]["message"].to_string().contains("another key"), "{events:?}");
     let again = plan.register(&key).await.map(drop).unwrap_err();
-    assert_eq!(again.code(), Code::Unauthenticated, "nobody is believed in this boot");
+    assert_eq!(again.code(), Code::Unauthenticated, "no host is believed in this boot");
     bench.until(&["rebooting", "validating", "active"]).await;
     bench.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_mac_address_in_two_places_is_contested_whoever_was_first() {
+async fn one_mac_address_in_two_places_is_contested_in_either_order() {
     let elsewhere = Ipv4Addr::new(127, 129, 9, 9);
     let bench = Bench::start().await;
     let attacker = bench.attacker().await;
@@ -310,11 +310,11 @@ async fn one_mac_address_in_two_places_is_contested_whoever_was_first() {
     };
     let url = lease.boot_file.expect("it is there");
     assert!(attacker.plan_at(&url, elsewhere).await.is_none());
-    let told = bench.until_reported("security.boot-contested", 1).await;
+    let events = bench.until_reported("security.boot-contested", 1).await;
     assert_eq!(
-        told[0]["attributes"]["second_address"],
+        events[0]["attributes"]["second_address"],
         elsewhere.to_string(),
-        "{told:?}"
+        "{events:?}"
     );
     assert!(
         attacker.plan_at(&url, lease.address).await.is_none(),

@@ -148,14 +148,14 @@ async fn tftp_answers(socket: &UdpSocket, port: u16) -> bool {
 
 /// Repeats until there is an answer: a datagram may be lost on a busy computer.
 async fn until_answered(mut is_answered: impl AsyncFnMut() -> bool) {
-    let asked = async { while !is_answered().await {} };
-    timeout(TEST_LIMIT, asked)
+    let answered = async { while !is_answered().await {} };
+    timeout(TEST_LIMIT, answered)
         .await
         .expect("the server answers a good question");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_thousand_malformed_inputs_for_each_listener_harm_nothing() {
+async fn each_listener_survives_a_hundred_thousand_malformed_inputs() {
     let dir = tempfile::tempdir().expect("a folder");
     let ssh = free_port();
     let plane = Plane::start(dir.path(), &format!("console_ssh: {{listen: \"127.0.0.1:{ssh}\"}}\n")).await;
@@ -170,8 +170,8 @@ async fn a_hundred_thousand_malformed_inputs_for_each_listener_harm_nothing() {
     let host = Host::with_mac(SocketAddrV4::new(Ipv4Addr::LOCALHOST, plane.dhcp), &fleet.node(0).mac()).await;
     datagrams(plane.dhcp, b'd', async || host.discover().await.is_some()).await;
     note("DHCP", INPUTS);
-    let asker = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
-    datagrams(plane.tftp, b't', async || tftp_answers(&asker, plane.tftp).await).await;
+    let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
+    datagrams(plane.tftp, b't', async || tftp_answers(&client, plane.tftp).await).await;
     note("TFTP", INPUTS);
     let http = vec![b"GET /boot/ipxe?token=x HTTP/1.1\r\nHost: a\r\nRange: bytes=0-\r\n\r\n".to_vec()];
     let hello = vec![

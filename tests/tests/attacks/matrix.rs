@@ -38,7 +38,7 @@ fn table() -> BTreeMap<&'static str, [bool; CALLERS.len()]> {
         let marks = marks
             .try_into()
             .unwrap_or_else(|_| panic!("{call}: one mark for each caller"));
-        assert!(rows.insert(call, marks).is_none(), "{call} stands twice in the table");
+        assert!(rows.insert(call, marks).is_none(), "{call} is twice in the table");
     }
     rows
 }
@@ -63,7 +63,7 @@ async fn is_let_in(channel: &Channel, method: &wire::Method) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_call_lets_in_the_callers_of_the_table_and_nobody_else() {
+async fn each_call_admits_exactly_the_callers_of_the_table() {
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
     let file = dir.path().join("site.yaml").display().to_string();
@@ -113,7 +113,7 @@ async fn each_call_lets_in_the_callers_of_the_table_and_nobody_else() {
         for ((caller, expected), mark) in CALLERS.iter().zip(row).zip(words) {
             if *expected != (mark == "yes") {
                 let is = if mark == "yes" { "is let in" } else { "is refused" };
-                wrong.push(format!("{call}: the {caller} {is}, and the table says otherwise"));
+                wrong.push(format!("{call}: the {caller} {is}, and the table differs"));
             }
         }
     }

@@ -304,7 +304,7 @@ async fn a_deleted_members_certificate_opens_nothing_on_any_listener() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_revoked_member_has_open_ends() {
+async fn open_calls_of_a_revoked_member_end() {
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
     let home = plane.join("mallory", "mallory", &["operator"]);
@@ -431,7 +431,7 @@ async fn an_agents_certificate_opens_no_call_of_members_on_any_listener() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_customers_admin_reaches_no_members_and_tokens_of_others() {
+async fn a_customers_admin_reaches_no_members_and_tokens_of_other_customers() {
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
     let file = dir.path().join("site.yaml").display().to_string();
@@ -500,7 +500,7 @@ async fn a_customers_admin_reaches_no_members_and_tokens_of_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_site_locks_itself_out_by_no_call_and_is_entered_again_in_the_open() {
+async fn no_call_locks_the_site_out_and_a_recorded_command_restores_access() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut plane = Plane::start(dir.path()).await;
     for words in [
@@ -544,15 +544,15 @@ async fn a_site_locks_itself_out_by_no_call_and_is_entered_again_in_the_open() {
         let token = after("--token ");
         // The event exists before the token is used.
         let events = plane.events();
-        let told = events.iter().find(|event| {
+        let invited = events.iter().find(|event| {
             event["kind"] == "security.operator-invited-locally" && event["target"] == format!("members/{name}")
         });
-        let told = told.unwrap_or_else(|| panic!("{name}: {events:?}")).to_string();
+        let invited = invited.unwrap_or_else(|| panic!("{name}: {events:?}")).to_string();
         assert!(
-            told.contains("the only operator left") && told.contains("uid"),
-            "{told}"
+            invited.contains("the only operator left") && invited.contains("uid"),
+            "{invited}"
         );
-        assert!(!told.contains(&token), "{told}");
+        assert!(!invited.contains(&token), "{invited}");
         let home = plane.log_in(name, &token, &after("--ca-sha256 "));
         let me = who_am_i(&plane.connect(&home)).await.expect("a member");
         assert_eq!((me.member.as_str(), me.role()), (name, v1::Role::Operator));

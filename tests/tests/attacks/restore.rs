@@ -65,11 +65,11 @@ fn does_not_start(config: &Path) -> String {
     loop {
         if let Some(status) = child.try_wait().expect("its state can be read") {
             assert!(!status.success());
-            return std::fs::read_to_string(&log).expect("what it says");
+            return std::fs::read_to_string(&log).expect("its log can be read");
         }
         if Instant::now() > deadline {
             let _ = child.kill();
-            panic!("it goes on: {}", std::fs::read_to_string(&log).unwrap_or_default());
+            panic!("it continues: {}", std::fs::read_to_string(&log).unwrap_or_default());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -111,11 +111,11 @@ async fn a_second_control_plane_does_not_start_on_the_same_folder_nor_on_a_copy_
     };
     let second = dir.path().join("second.yaml");
     std::fs::write(&second, other_ports(&config)).expect("the settings");
-    let said = does_not_start(&second);
+    let output = does_not_start(&second);
     let pid = format!("process {}", plane.site.pid());
     assert!(
-        said.contains("another rackwrightd uses the database") && said.contains(&pid),
-        "{said}"
+        output.contains("another rackwrightd uses the database") && output.contains(&pid),
+        "{output}"
     );
 
     // A copy of the folder, with its own ports: the first one is still serving.
@@ -125,13 +125,13 @@ async fn a_second_control_plane_does_not_start_on_the_same_folder_nor_on_a_copy_
     let moved = other_ports(&config).replace(&here(dir.path()), &here(copied.path()));
     let third = copied.path().join("rackwrightd.yaml");
     std::fs::write(&third, moved).expect("the settings");
-    let said = does_not_start(&third);
-    assert!(said.contains("is a copy") && said.contains("--paused"), "{said}");
+    let output = does_not_start(&third);
+    assert!(output.contains("is a copy") && output.contains("--paused"), "{output}");
     plane.site.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restored_database_gives_no_used_machine_away_and_asks_no_bmc_before_an_operator_speaks() {
+async fn a_restored_database_assigns_no_used_machine_and_calls_no_bmc_before_an_operator_resumes_it() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let data = dir.path().join("data");
@@ -156,10 +156,10 @@ async fn a_restored_database_gives_no_used_machine_away_and_asks_no_bmc_before_a
 
     // The old database, in which the machine is free, is put back.
     put_database(backup.path(), &data);
-    let asked = fleet.totals().requests;
+    let requests = fleet.totals().requests;
     plane.site.restart().await;
     let site = &plane.site;
-    assert_eq!(site.state(&id), "available", "so says the old record");
+    assert_eq!(site.state(&id), "available", "as in the old record");
     let doubt = site.json(["node", "get", &id])["status"]["doubt"].to_string();
     assert!(doubt.contains("older"), "{doubt}");
     for zeta in [
@@ -180,8 +180,8 @@ async fn a_restored_database_gives_no_used_machine_away_and_asks_no_bmc_before_a
     tokio::time::sleep(QUIET).await;
     assert_eq!(
         fleet.totals().requests,
-        asked,
-        "a BMC was asked before an operator spoke"
+        requests,
+        "a BMC was called before an operator's decision"
     );
     let still = machine.installed().expect("acme's system is there");
     assert_eq!(still.image_digest, written.image_digest);
@@ -191,7 +191,7 @@ async fn a_restored_database_gives_no_used_machine_away_and_asks_no_bmc_before_a
     plane.site.restart().await;
     let site = &plane.site;
     tokio::time::sleep(QUIET).await;
-    assert_eq!(fleet.totals().requests, asked);
+    assert_eq!(fleet.totals().requests, requests);
     assert!(refused(site, &["node", "readmit", &id]).contains("destroys all data on the drives"));
     site.cli(["node", "readmit", &id, "--yes"]);
     site.until(&id, &["reclaiming"], TEST_LIMIT).await;
@@ -217,7 +217,7 @@ fn daemon_command(dir: &Path, arguments: &[&str]) -> (bool, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_of_a_running_control_plane_is_restored_and_gives_no_used_machine_away() {
+async fn a_restored_backup_of_a_running_control_plane_assigns_no_used_machine() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let mut plane = Plane::start_with(dir.path(), "pxe", WATCHED).await;
@@ -229,8 +229,8 @@ async fn a_backup_of_a_running_control_plane_is_restored_and_gives_no_used_machi
     // A backup of the running control plane; afterwards acme gets the machine.
     let backups = dir.path().join("backups");
     let to = backups.display().to_string();
-    let (is_done, said) = daemon_command(dir.path(), &["backup", "--to", &to]);
-    assert!(is_done, "{said}");
+    let (is_done, output) = daemon_command(dir.path(), &["backup", "--to", &to]);
+    assert!(is_done, "{output}");
     let mut entries = std::fs::read_dir(&backups).expect("the backup");
     let backup = entries.next().expect("a backup").expect("an entry").path();
     assert!(entries.next().is_none(), "only the backup");
@@ -244,25 +244,25 @@ async fn a_backup_of_a_running_control_plane_is_restored_and_gives_no_used_machi
 
     // A restore is refused while the control plane runs, and over an existing site without the operator's confirmation.
     let from = backup.display().to_string();
-    let (is_done, said) = daemon_command(dir.path(), &["restore", "--from", &from, "--replace"]);
+    let (is_done, output) = daemon_command(dir.path(), &["restore", "--from", &from, "--replace"]);
     assert!(
-        !is_done && said.contains("another rackwrightd uses the database"),
-        "{said}"
+        !is_done && output.contains("another rackwrightd uses the database"),
+        "{output}"
     );
     plane.site.halt().await;
-    let (is_done, said) = daemon_command(dir.path(), &["restore", "--from", &from]);
-    assert!(!is_done && said.contains("--replace"), "{said}");
-    let (is_done, said) = daemon_command(dir.path(), &["restore", "--from", &from, "--replace"]);
-    assert!(is_done && said.contains("every node is doubted"), "{said}");
+    let (is_done, output) = daemon_command(dir.path(), &["restore", "--from", &from]);
+    assert!(!is_done && output.contains("--replace"), "{output}");
+    let (is_done, output) = daemon_command(dir.path(), &["restore", "--from", &from, "--replace"]);
+    assert!(is_done && output.contains("every node is doubted"), "{output}");
 
-    let asked = fleet.totals().requests;
+    let requests = fleet.totals().requests;
     plane.site.restart().await;
     let site = &plane.site;
-    assert_eq!(site.state(&id), "available", "so says the backup");
+    assert_eq!(site.state(&id), "available", "as in the backup");
     let why = refused(site, &["node", "deploy", &id, "--image", "disk", "--customer", "zeta"]);
     assert!(why.contains("is doubted"), "{why}");
     tokio::time::sleep(QUIET).await;
-    assert_eq!(fleet.totals().requests, asked, "a BMC was asked");
+    assert_eq!(fleet.totals().requests, requests, "a BMC was called");
     assert!(machine.installed().is_some(), "acme's system is there");
 
     // The restored keys open the secrets of the restored database: the machine is reached, erased and given out again.
@@ -277,7 +277,7 @@ async fn a_backup_of_a_running_control_plane_is_restored_and_gives_no_used_machi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restored_record_is_acted_on_again_when_an_operator_believes_it() {
+async fn a_restored_record_is_acted_on_after_an_operator_confirms_it() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let mut plane = Plane::start_with(dir.path(), "pxe", WATCHED).await;
@@ -288,9 +288,9 @@ async fn a_restored_record_is_acted_on_again_when_an_operator_believes_it() {
     plane.site.restart_as("info", &["--restored"]).await;
     let site = &plane.site;
     assert_eq!(site.json(["control", "show"])["doubted_nodes"], 1);
-    let asked = fleet.totals().requests;
+    let requests = fleet.totals().requests;
     tokio::time::sleep(QUIET).await;
-    assert_eq!(fleet.totals().requests, asked);
+    assert_eq!(fleet.totals().requests, requests);
     site.cli([
         "node",
         "believe",
@@ -303,7 +303,7 @@ async fn a_restored_record_is_acted_on_again_when_an_operator_believes_it() {
     let events = site.cli(["events", "--target", &format!("nodes/{id}")]);
     assert!(events.contains("nothing happened since"), "{events}");
     let deadline = Instant::now() + TEST_LIMIT;
-    while fleet.totals().requests == asked {
+    while fleet.totals().requests == requests {
         assert!(Instant::now() < deadline, "the node is not watched again");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -323,7 +323,7 @@ async fn a_paused_control_plane_reads_and_does_nothing_until_an_operator_resumes
     plane.site.halt().await;
     plane.site.restart_as("info", &["--paused"]).await;
     let site = &plane.site;
-    let asked = fleet.totals().requests;
+    let requests = fleet.totals().requests;
     assert_eq!(site.state(&id), "available");
     assert!(site.cli(["whoami"]).contains("paused"));
     for write in [
@@ -337,12 +337,12 @@ async fn a_paused_control_plane_reads_and_does_nothing_until_an_operator_resumes
         assert!(why.contains("rackwright control resume"), "{write:?}: {why}");
     }
     tokio::time::sleep(QUIET).await;
-    assert_eq!(fleet.totals().requests, asked, "a BMC was asked");
+    assert_eq!(fleet.totals().requests, requests, "a BMC was called");
     drop(UdpSocket::bind(plane.dhcp).expect("DHCP is not answered"));
 
     site.cli(["control", "resume", "--yes"]);
     let deadline = Instant::now() + TEST_LIMIT;
-    while fleet.totals().requests == asked {
+    while fleet.totals().requests == requests {
         assert!(Instant::now() < deadline, "the node is not watched again");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

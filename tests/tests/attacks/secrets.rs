@@ -185,19 +185,19 @@ async fn user_data_of_a_customer_is_in_no_file_and_no_answer() {
 
     // Another system needs the user data again, as the CLI reports.
     let reimaged = site.try_cli(["node", "reimage", id, "--image", "disk", "--yes"]);
-    let (_, said) = texts(&reimaged);
-    assert!(reimaged.status.success() && said.contains("--user-data"), "{said}");
+    let (_, error) = texts(&reimaged);
+    assert!(reimaged.status.success() && error.contains("--user-data"), "{error}");
     assert_eq!(kept(&store(dir.path()).await, id).await, (false, true));
     let node = site.json(["node", "get", id]);
     assert_ne!(node["status"]["claim"]["has_user_data"], true, "{node}");
     site.until_active_again(id, &before, TEST_LIMIT).await;
-    let said = [
+    let outputs = [
         site.cli(["events", "-o", "json"]),
         site.cli(["node", "explain", id]),
         site.cli(["operation", "list", "-o", "json"]),
         node.to_string(),
     ];
-    assert!(!said.concat().contains(PLANTED));
+    assert!(!outputs.concat().contains(PLANTED));
     hall.plane.site.stop().await;
     assert_eq!(holders(dir.path(), PLANTED, except), [""; 0], "after the end");
     // The search works: it finds the node's id in the log and in the database.
@@ -206,7 +206,7 @@ async fn user_data_of_a_customer_is_in_no_file_and_no_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn user_data_of_a_cluster_is_kept_sealed_and_goes_with_the_cluster() {
+async fn user_data_of_a_cluster_is_kept_sealed_and_deleted_with_the_cluster() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let hall = hall(dir.path(), 2).await;
@@ -428,9 +428,9 @@ async fn a_stolen_sealing_key_is_replaced_though_the_daemon_is_killed_in_the_mid
     let before = passwords().await;
     assert_eq!(before.len(), 1, "{before:?}");
 
-    let said = rotate(dir.path(), &["sealing"]).expect("a key is added");
-    assert!(said.contains("sealing-0002.key"), "{said}");
-    let refused = rotate(dir.path(), &["sealing", "--finish"]).expect_err("nothing is sealed anew yet");
+    let output = rotate(dir.path(), &["sealing"]).expect("a key is added");
+    assert!(output.contains("sealing-0002.key"), "{output}");
+    let refused = rotate(dir.path(), &["sealing", "--finish"]).expect_err("nothing is resealed yet");
     assert!(refused.contains("do not seal with the newest key"), "{refused}");
     plane.site.kill().await;
     plane.site.restart().await;
@@ -440,7 +440,7 @@ async fn a_stolen_sealing_key_is_replaced_though_the_daemon_is_killed_in_the_mid
             .cli(["events", "-o", "json"])
             .contains("security.secrets-resealed")
     };
-    until(&plane.site, "the secrets are not sealed anew", resealed).await;
+    until(&plane.site, "the secrets are not resealed", resealed).await;
     let after = passwords().await;
     assert!(after.len() == 1 && after.is_disjoint(&before), "{after:?}");
     let finished = || rotate(dir.path(), &["sealing", "--finish"]).is_ok();
@@ -506,8 +506,8 @@ async fn an_old_erase_certificate_verifies_after_the_signing_key_was_changed() {
         .map(|b| format!("{b:02x}"))
         .collect();
 
-    let said = rotate(dir.path(), &["signing"]).expect("a key is added");
-    assert!(said.contains("signing-0002.key"), "{said}");
+    let output = rotate(dir.path(), &["signing"]).expect("a key is added");
+    assert!(output.contains("signing-0002.key"), "{output}");
     assert!(
         !keys(dir.path()).contains("signing.key"),
         "the old private half is gone"

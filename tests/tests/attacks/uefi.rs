@@ -69,7 +69,7 @@ impl Hall {
         self.site().state(&node.name())
     }
 
-    fn told(&self, node: &SimNode) -> (String, String) {
+    fn events_and_explanation(&self, node: &SimNode) -> (String, String) {
         let target = format!("nodes/{}", node.name());
         (
             self.site().cli(["events", "--target", &target, "-o", "json"]),
@@ -95,7 +95,7 @@ fn as_before(node: &SimNode) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets_the_machine() {
+async fn a_customers_boot_option_and_key_are_removed_before_the_next_customer_gets_the_machine() {
     let dir = tempfile::tempdir().expect("a folder");
     let hall = Hall::start(dir.path(), 3, "", |node| node.switch_secure_boot(true)).await;
     let (site, robbed, slow, honest) = (hall.site(), hall.fleet.node(0), hall.fleet.node(1), hall.fleet.node(2));
@@ -115,7 +115,7 @@ async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets
         site.reason(&robbed.name())
     );
     assert!(as_before(&robbed), "{:?}", robbed.uefi());
-    let (events, explained) = hall.told(&robbed);
+    let (events, explained) = hall.events_and_explanation(&robbed);
     // The option, the order that began with it, the key, and Secure Boot.
     assert_eq!(events.matches("security.bmc-foreign-removed").count(), 4, "{events}");
     for word in [BOOTKIT, "Secure Boot key", "Secure Boot \\\"off\\\" (expected: on)"] {
@@ -132,8 +132,8 @@ async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets
         site.reason(&slow.name())
     );
     let order = slow.uefi().0;
-    assert_eq!(order, [ORDER[0], ORDER[1], BOOTKIT], "it stands behind ours");
-    let (events, explained) = hall.told(&slow);
+    assert_eq!(order, [ORDER[0], ORDER[1], BOOTKIT], "it is after ours");
+    let (events, explained) = hall.events_and_explanation(&slow);
     // Only the order was corrected, by the start of the machine.
     assert_eq!(events.matches("security.bmc-foreign-removed").count(), 1, "{events}");
     assert!(
@@ -148,14 +148,14 @@ async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets
         site.reason(&honest.name())
     );
     assert!(as_before(&honest), "{:?}", honest.uefi());
-    let (events, explained) = hall.told(&honest);
+    let (events, explained) = hall.events_and_explanation(&honest);
     assert!(!events.contains("bmc-foreign"), "{events}");
     assert!(explained.contains("nothing foreign. proven"), "{explained}");
     hall.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_whose_boot_order_or_keys_cannot_be_put_right_goes_to_quarantine() {
+async fn a_machine_with_a_boot_order_or_keys_that_cannot_be_restored_is_quarantined() {
     let dir = tempfile::tempdir().expect("a folder");
     let hall = Hall::start(dir.path(), 4, "", |node| node.switch_secure_boot(true)).await;
     let site = hall.site();

@@ -123,7 +123,7 @@ async fn listens(port: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bmc_that_nobody_here_wrote_is_found_and_enrolled() {
+async fn an_independent_bmc_emulator_is_found_and_enrolled() {
     install_crypto();
     let dir = tempfile::tempdir().unwrap();
     let site = plane(dir.path(), "127.0.0.1", "answer_timeout_s: 10").await;
@@ -152,7 +152,7 @@ async fn a_bmc_that_nobody_here_wrote_is_found_and_enrolled() {
     assert_eq!(all[0]["manufacturer"], "Sushy Emulator");
     assert_eq!(all[0]["uuid"], "27946b59-9e44-4fa7-8e91-f3527a1ef094");
     site.cli(["discover", "enrol", &format!("127.0.0.1:{port}"), "--name", "sushy"]);
-    until("the node knows its machine", || {
+    until("the node has its machine's identity", || {
         let node = site.json(["node", "get", "sushy"]);
         node["status"]["macs"][0] == "00:5c:52:31:3a:9c"
     })
@@ -265,7 +265,7 @@ async fn settings_and_firmware_reach_a_machine_of_libvirt() {
 
 /// Whether the node waits for the agent, which this machine does not run.
 fn is_booted(site: &Site) -> bool {
-    let told = site.json(["node", "get", "sushy"]);
-    let why = told["status"]["waiting_for"].as_str().unwrap_or_default();
+    let node = site.json(["node", "get", "sushy"]);
+    let why = node["status"]["waiting_for"].as_str().unwrap_or_default();
     why.contains("agent")
 }

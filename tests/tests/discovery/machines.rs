@@ -56,10 +56,10 @@ async fn machines_of_a_table_are_found_and_enrolled_once() {
     .display()
     .to_string();
     let id = start(&site, &["--csv", &csv]);
-    let told = ended(&site, &id).await;
-    assert_eq!(told["counts"]["new"], 3, "{told}");
-    assert_eq!(told["counts"]["same"], 1, "{told}");
-    assert_eq!(told["counts"]["unreachable"], 1, "{told}");
+    let ended_search = ended(&site, &id).await;
+    assert_eq!(ended_search["counts"]["new"], 3, "{ended_search}");
+    assert_eq!(ended_search["counts"]["same"], 1, "{ended_search}");
+    assert_eq!(ended_search["counts"]["unreachable"], 1, "{ended_search}");
     assert!(count.load(Ordering::Relaxed) > 0);
     let all = findings(&site, &id);
     assert_eq!(all.len(), 4, "a machine with two addresses is one: {all:#?}");
@@ -70,7 +70,7 @@ async fn machines_of_a_table_are_found_and_enrolled_once() {
     assert_eq!(one["certificate_sha256"], fleet.node(0).fingerprint().unwrap().unwrap());
 
     // The planned enrolment is shown and not done.
-    let would = site.json([
+    let preview = site.json([
         "discover",
         "enrol",
         "--all-new",
@@ -78,8 +78,8 @@ async fn machines_of_a_table_are_found_and_enrolled_once() {
         "gpu-{rack}-{unit}",
         "--dry-run",
     ]);
-    assert_eq!(would.as_array().unwrap().len(), 3);
-    assert_eq!(would[0]["node"], "nodes/gpu-r1-1");
+    assert_eq!(preview.as_array().unwrap().len(), 3);
+    assert_eq!(preview[0]["node"], "nodes/gpu-r1-1");
     assert!(site.json(["node", "list"]).as_array().unwrap().is_empty());
     // A name for two machines is reported, and no machine is enrolled.
     let refused = site.try_cli(["discover", "enrol", "--all-new", "--name", "gpu-{rack}"]);
@@ -108,7 +108,7 @@ async fn machines_of_a_table_are_found_and_enrolled_once() {
         fleet.node(1).fingerprint().unwrap().unwrap()
     );
     // The login that was found belongs to the node: its BMC is asked for its identity.
-    until("the node knows its machine", || {
+    until("the node has its machine's identity", || {
         let node = site.json(["node", "get", "gpu-r1-1"]);
         node["status"]["macs"][0] == fleet.node(0).mac()
     })
@@ -125,8 +125,8 @@ async fn machines_of_a_table_are_found_and_enrolled_once() {
 /// Enrolled machines are recognised, even at another address.
 async fn found_again(site: &rackwright_tests::site::Site, csv: &str, login: &str) {
     let id = start(site, &["--csv", csv]);
-    let told = ended(site, &id).await;
-    assert_eq!(told["counts"]["known"], 3, "{told}");
+    let ended_search = ended(site, &id).await;
+    assert_eq!(ended_search["counts"]["known"], 3, "{ended_search}");
     let alone = write(
         site.dir(),
         "alone.csv",
@@ -166,7 +166,7 @@ fn no_secret_is_kept_open(site: &rackwright_tests::site::Site, fleet: &Fleet) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_moves_is_told_and_clones_are_enrolled_by_nobody() {
+async fn moved_bmcs_are_reported_and_clones_are_not_enrolled() {
     install_crypto();
     let dir = tempfile::tempdir().unwrap();
     let site = plane(dir.path(), "127.0.0.1", QUICK).await;
@@ -313,7 +313,7 @@ async fn a_bmc_is_tried_with_no_more_logins_than_it_may_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_bmc_is_told_and_gets_no_password() {
+async fn other_services_are_reported_and_get_no_password() {
     install_crypto();
     let dir = tempfile::tempdir().unwrap();
     let site = plane(dir.path(), "127.0.0.1", QUICK).await;
@@ -343,11 +343,11 @@ async fn what_is_no_bmc_is_told_and_gets_no_password() {
         &site,
         &[&["--range", "127.67.0.1-8,127.64.0.1"], &ports[..], &login[..]].concat(),
     );
-    let told = ended(&site, &id).await;
+    let ended_search = ended(&site, &id).await;
     assert_eq!(
-        (told["total"].as_i64(), told["reached"].as_i64()),
+        (ended_search["total"].as_i64(), ended_search["reached"].as_i64()),
         (Some(18), Some(18)),
-        "{told}"
+        "{ended_search}"
     );
     let all = findings(&site, &id);
     for (host, words) in [(1, "TLS"), (2, "not"), (3, ""), (4, "not a Redfish")] {
@@ -373,7 +373,7 @@ async fn what_is_no_bmc_is_told_and_gets_no_password() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_discovery_goes_on_after_a_crash_and_ends_when_it_is_told_to() {
+async fn a_discovery_resumes_after_a_crash_and_ends_when_it_is_cancelled() {
     install_crypto();
     let dir = tempfile::tempdir().unwrap();
     let mut site = plane(dir.path(), "127.0.0.1", "connections_per_s: 10, answer_timeout_s: 3").await;
@@ -414,16 +414,16 @@ async fn a_discovery_goes_on_after_a_crash_and_ends_when_it_is_told_to() {
     let after = discovery(&site, &id);
     assert!(after["reached"].as_i64().unwrap() >= before, "{before} {after}");
     assert_ne!(after["phase"], "done");
-    let told = ended(&site, &id).await;
+    let ended_search = ended(&site, &id).await;
     assert_eq!(
-        (told["total"].as_i64(), told["reached"].as_i64()),
+        (ended_search["total"].as_i64(), ended_search["reached"].as_i64()),
         (Some(254), Some(254)),
-        "{told}"
+        "{ended_search}"
     );
     assert_eq!(
-        (told["counts"]["new"].as_i64(), told["silent"].as_i64()),
+        (ended_search["counts"]["new"].as_i64(), ended_search["silent"].as_i64()),
         (Some(3), Some(251)),
-        "{told}"
+        "{ended_search}"
     );
     let all = findings(&site, &id);
     assert!(all.iter().all(|one| one["login_tries"] == 1), "{all:#?}");
@@ -436,16 +436,19 @@ async fn a_discovery_goes_on_after_a_crash_and_ends_when_it_is_told_to() {
     site.cli(["operation", "cancel", &id]);
     let waited = site.try_cli(["operation", "wait", &id, "--timeout", "60s"]);
     assert_eq!(waited.status.code(), Some(7), "{:?}", texts(&waited));
-    let told = discovery(&site, &id);
-    assert_eq!(told["phase"], "done");
-    assert!(told["message"].as_str().unwrap().contains("cancelled"), "{told}");
-    assert_eq!(told["counts"]["new"], 1, "what was found stays: {told}");
+    let ended_search = discovery(&site, &id);
+    assert_eq!(ended_search["phase"], "done");
+    assert!(
+        ended_search["message"].as_str().unwrap().contains("cancelled"),
+        "{ended_search}"
+    );
+    assert_eq!(ended_search["counts"]["new"], 1, "what was found stays: {ended_search}");
     site.stop().await;
 }
 
 /// The time to scan a /16 of addresses without listeners. There is no limit: the time is printed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_whole_slash_16_is_looked_at() {
+async fn every_address_of_a_slash_16_is_probed() {
     install_crypto();
     let dir = tempfile::tempdir().unwrap();
     let site = plane(dir.path(), "127.0.0.1", "connections_per_s: 100000, at_once: 512").await;
@@ -465,13 +468,13 @@ async fn a_whole_slash_16_is_looked_at() {
     })
     .await;
     let seconds = begun.elapsed().as_secs_f64();
-    let told = discovery(&site, &id);
+    let ended_search = discovery(&site, &id);
     assert_eq!(
-        (told["reached"].as_i64(), told["silent"].as_i64()),
+        (ended_search["reached"].as_i64(), ended_search["silent"].as_i64()),
         (Some(65_534), Some(65_533)),
-        "{told}"
+        "{ended_search}"
     );
-    assert_eq!(told["counts"]["login-needed"], 1, "{told}");
+    assert_eq!(ended_search["counts"]["login-needed"], 1, "{ended_search}");
     println!("65534 addresses in {seconds:.1} s: {:.0} a second", 65_534.0 / seconds);
     site.stop().await;
 }

@@ -19,8 +19,8 @@ fn answer_searches(location: String) {
     std::thread::spawn(move || {
         let mut datagram = [0; 2048];
         while let Ok((length, from)) = socket.recv_from(&mut datagram) {
-            let asked = String::from_utf8_lossy(&datagram[..length]).into_owned();
-            if !asked.starts_with("M-SEARCH") || !asked.contains("ST: urn:dmtf-org:service:redfish-rest:1\r\n") {
+            let search = String::from_utf8_lossy(&datagram[..length]).into_owned();
+            if !search.starts_with("M-SEARCH") || !search.contains("ST: urn:dmtf-org:service:redfish-rest:1\r\n") {
                 continue;
             }
             let answers = [
@@ -56,11 +56,11 @@ fn bmcs_that_answer_a_search_are_found() {
         answer_searches(format!("https://{at}/redfish/v1/"));
         let password = write(&dir, "password", "secret-of-the-test\n").display().to_string();
         let id = start(&site, &["--ssdp", "--user", "admin", "--password-file", &password]);
-        let told = ended(&site, &id).await;
+        let ended_search = ended(&site, &id).await;
         assert_eq!(
-            (told["total"].as_i64(), told["message"].as_str()),
+            (ended_search["total"].as_i64(), ended_search["message"].as_str()),
             (Some(1), Some("")),
-            "{told}"
+            "{ended_search}"
         );
         let all = findings(&site, &id);
         assert_eq!(found(&all, &format!("https://{at}")), ("new", ""));

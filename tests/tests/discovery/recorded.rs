@@ -10,7 +10,7 @@ use rackwright_tests::ports::free_port;
 use super::{ended, findings, found, plane, start, write};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn recorded_services_are_found_for_what_they_are() {
+async fn recorded_services_are_recognised() {
     install_crypto();
     let dir = tempfile::tempdir().unwrap();
     let site = plane(dir.path(), "127.0.0.1", "answer_timeout_s: 30").await;

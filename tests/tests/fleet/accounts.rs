@@ -7,13 +7,13 @@ use super::*;
 /// A BMC's login, from a command on the control plane's own host.
 pub(super) fn known(site: &Site, id: &str) -> (String, String) {
     let config = site.dir().join("rackwrightd.yaml");
-    let told = std::process::Command::new(program("rackwrightd"))
+    let revealed = std::process::Command::new(program("rackwrightd"))
         .args(["bmc-password", id, "--reason", "a test", "--config"])
         .arg(config)
         .output()
         .expect("rackwrightd runs");
-    let (out, err) = texts(&told);
-    assert!(told.status.success(), "{out}{err}");
+    let (out, err) = texts(&revealed);
+    assert!(revealed.status.success(), "{out}{err}");
     let value = |name: &str| {
         let line = out.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap_or_else(|| panic!("no {name} in {out}")).trim().to_owned()
@@ -72,7 +72,7 @@ async fn life(rules: AccountRules, settings: &str, user: &str) {
     site.cli(["node", "release", "--yes", &id]);
     site.until(&id, &["available"], TEST_LIMIT).await;
     let (_, fourth) = check_own_password(site, &node);
-    assert_ne!(third, fourth, "whoever had the node may have read its BMC's password");
+    assert_ne!(third, fourth, "the former customer may have read the BMC's password");
     assert!(!node.opens(user, &third));
 
     // The password is not in any readable place.
@@ -82,7 +82,7 @@ async fn life(rules: AccountRules, settings: &str, user: &str) {
     for secret in [&first, &second, &third, &fourth, &node.password()] {
         assert!(!written.contains(secret.as_str()), "a password was written");
         let is_in = database.windows(secret.len()).any(|window| window == secret.as_bytes());
-        assert!(!is_in, "a password stands in the database");
+        assert!(!is_in, "a password is in the database");
     }
     // Stopped first: the control plane logs out of each BMC.
     plane.site.stop().await;
@@ -116,7 +116,7 @@ fn enrol_unknown(plane: &Plane, node: &SimNode) {
     let fingerprint = node
         .fingerprint()
         .expect("it has a certificate")
-        .expect("it speaks TLS");
+        .expect("it has a TLS certificate");
     plane.site.cli([
         "node",
         "enroll",
@@ -129,7 +129,7 @@ fn enrol_unknown(plane: &Plane, node: &SimNode) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_without_a_given_password_is_entered_with_one_of_the_factory_list() {
+async fn a_machine_without_a_given_password_is_enrolled_with_a_factory_password() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start_with(dir.path(), "pxe", "bmc_accounts: {}\n").await;

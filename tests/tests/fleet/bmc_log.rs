@@ -15,7 +15,7 @@ fn refusal(site: &Site, arguments: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_event_log_of_a_bmc_is_read_and_cleared_and_no_power_is_cut_that_has_no_way() {
+async fn the_event_log_of_a_bmc_is_read_and_cleared_and_an_unsupported_ac_cycle_is_refused() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
@@ -57,8 +57,8 @@ async fn the_event_log_of_a_bmc_is_read_and_cleared_and_no_power_is_cut_that_has
         "{future}"
     );
 
-    let told = tokio::task::block_in_place(|| site.cli(["node", "bmc-log", "clear", &id]));
-    assert_eq!(told.trim(), format!("{id}: cleared SEL"));
+    let printed = tokio::task::block_in_place(|| site.cli(["node", "bmc-log", "clear", &id]));
+    assert_eq!(printed.trim(), format!("{id}: cleared SEL"));
     let cleared = log_of(site, &[&id, "--cached"]);
     let left = cleared["entries"].as_array().expect("entries");
     assert_eq!(

@@ -123,10 +123,14 @@ async fn an_open_line_ends_when_the_node_gets_another_bmc() {
 
 /// OpenSSH's client, which gets this password at each prompt.
 fn ssh(dir: &Path, port: u16, node: &str, password: &str) -> Client {
-    let (asked, said) = (dir.join("asked"), dir.join("said"));
-    let script = format!("#!/bin/sh\necho asked >>{}\ncat {}\n", asked.display(), said.display());
+    let (calls, output) = (dir.join("asked"), dir.join("said"));
+    let script = format!(
+        "#!/bin/sh\necho asked >>{}\ncat {}\n",
+        calls.display(),
+        output.display()
+    );
     let ask = dir.join("askpass");
-    std::fs::write(&said, password).expect("the file can be written");
+    std::fs::write(&output, password).expect("the file can be written");
     std::fs::write(&ask, script).expect("the file can be written");
     std::fs::set_permissions(&ask, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("it is ours");
     let known = format!("UserKnownHostsFile={}", dir.join("known_hosts").display());
@@ -147,9 +151,9 @@ fn ssh(dir: &Path, port: u16, node: &str, password: &str) -> Client {
 
 /// The number of password prompts since the last call.
 fn prompts(dir: &Path) -> usize {
-    let asked = std::fs::read_to_string(dir.join("asked")).unwrap_or_default();
+    let calls = std::fs::read_to_string(dir.join("asked")).unwrap_or_default();
     std::fs::write(dir.join("asked"), "").expect("the file can be written");
-    asked.lines().count()
+    calls.lines().count()
 }
 
 async fn is_refused(dir: &Path, port: u16, node: &str, password: &str) {
@@ -203,7 +207,7 @@ async fn a_token_is_the_password_of_one_login_at_one_console() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_the_settings_say_nothing_of_tokens_there_are_none() {
+async fn without_a_setting_there_are_no_console_tokens() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let port = free_port();

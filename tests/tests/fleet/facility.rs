@@ -65,8 +65,8 @@ async fn until(what: &str, mut is_so: impl FnMut() -> Result<(), String>) {
 
 /// The open alarms, by name.
 fn alarms(site: &Site) -> Vec<String> {
-    let told = site.json(["power", "alarms"]);
-    let rows = told.as_array().expect("a list").iter();
+    let alarms = site.json(["power", "alarms"]);
+    let rows = alarms.as_array().expect("a list").iter();
     rows.map(|row| row["name"].as_str().expect("a text").to_owned())
         .collect()
 }
@@ -106,14 +106,14 @@ async fn a_leak_holds_machines_back_until_it_is_dry_and_a_tripped_breaker_its_br
     // Values of machines, PDU and file appear in one answer.
     let first = fleet.node(0).name();
     until("the readings", || {
-        let told = site.json(["power", "explain", &first]);
-        let steps = told["steps"].as_array().cloned().unwrap_or_default();
+        let explained = site.json(["power", "explain", &first]);
+        let steps = explained["steps"].as_array().cloned().unwrap_or_default();
         let measured = steps
             .iter()
             .map(|step| step["measured_watts"].as_f64())
             .collect::<Vec<_>>();
-        let is_so = measured == vec![Some(1000.0); 3] && told["measured_watts"].as_f64() == Some(10.0);
-        if is_so { Ok(()) } else { Err(told.to_string()) }
+        let is_so = measured == vec![Some(1000.0); 3] && explained["measured_watts"].as_f64() == Some(10.0);
+        if is_so { Ok(()) } else { Err(explained.to_string()) }
     })
     .await;
 
@@ -121,11 +121,11 @@ async fn a_leak_holds_machines_back_until_it_is_dry_and_a_tripped_breaker_its_br
     until_alarms(site, &["alarms/leak cdu/cdu-1"]).await;
     site.cli(["node", "power", &first, "on"]);
     until("the node waits", || {
-        let told = site.json(["node", "explain", &first]).to_string();
-        if told.contains("an alarm to clear: a leak at cdu/cdu-1: Tray") {
+        let explained = site.json(["node", "explain", &first]).to_string();
+        if explained.contains("an alarm to clear: a leak at cdu/cdu-1: Tray") {
             Ok(())
         } else {
-            Err(told)
+            Err(explained)
         }
     })
     .await;
@@ -147,11 +147,11 @@ async fn a_leak_holds_machines_back_until_it_is_dry_and_a_tripped_breaker_its_br
 
     pdu.change_pdu(|pdu| pdu.is_tripped = true);
     until_alarms(site, &["alarms/breaker rack-pdu/p"]).await;
-    let told = site.json(["power", "alarms"]);
+    let alarms = site.json(["power", "alarms"]);
     let held: Vec<String> = (2..4)
         .map(|index| format!("nodes/{}", fleet.node(index).name()))
         .collect();
-    assert_eq!(told[0]["nodes"], serde_json::json!(held), "{told}");
+    assert_eq!(alarms[0]["nodes"], serde_json::json!(held), "{alarms}");
     cdu.change_cdu(|cdu| cdu.supply_celsius = 45.0);
     pdu.change_pdu(|pdu| pdu.is_tripped = false);
     until_alarms(site, &["alarms/supply-temperature cdu/cdu-1"]).await;

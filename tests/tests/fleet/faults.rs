@@ -12,7 +12,7 @@ use super::{Plane, Seen, TEST_LIMIT, image};
 type Case = (&'static str, u32);
 
 /// A machine for each case. Their time is fast, so that the pauses of firmware and ramdisk are short.
-fn suffering(cases: &[Case]) -> FleetConfig {
+fn with_faults(cases: &[Case]) -> FleetConfig {
     let line = |(node, (fault, _)): (usize, &Case)| format!("  - {{nodes: [{node}], {fault}}}\n");
     let yaml: String = cases.iter().enumerate().map(line).collect();
     let faults = Script::parse("faults.yaml", &format!("faults:\n{yaml}"), cases.len());
@@ -65,7 +65,7 @@ async fn imaged(cases: &[Case], config: FleetConfig) {
 
 /// Firmware repeats a request or begins its boot order anew; in both cases one boot is enough for the inspection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn machines_whose_boots_stumble_are_inspected() {
+async fn machines_are_inspected_though_boot_requests_fail() {
     install_crypto();
     let cases: [Case; 5] = [
         ("fault: dhcp-lost, at: 1", 1),
@@ -79,14 +79,14 @@ async fn machines_whose_boots_stumble_are_inspected() {
     ];
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
-    let fleet = plane.machines(suffering(&cases), Arc::new(Seen::default())).await;
+    let fleet = plane.machines(with_faults(&cases), Arc::new(Seen::default())).await;
     check(&fleet, &cases);
     end(plane, fleet).await;
 }
 
 /// Firmware's own part of the boot: the first stage by TFTP, iPXE's DHCP, the script, kernel and ramdisk by HTTP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn machines_boot_from_firmwares_first_message_on_and_packets_may_be_lost() {
+async fn simulated_firmware_boots_from_its_first_message_despite_lost_packets() {
     install_crypto();
     let cases: [Case; 5] = [
         ("fault: bmc-slow, delay_s: 0.1, at: 1", 1),
@@ -100,7 +100,7 @@ async fn machines_boot_from_firmwares_first_message_on_and_packets_may_be_lost()
     let config = FleetConfig {
         boot_method: BootMethod::Pxe,
         boot_files: BootFiles::Fetch,
-        ..suffering(&cases)
+        ..with_faults(&cases)
     };
     let fleet = plane.machines(config, Arc::new(Seen::default())).await;
     check(&fleet, &cases);
@@ -146,29 +146,29 @@ async fn machines_are_imaged_although_agents_and_connections_fail() {
         ("fault: agent-crash, during: heartbeat, at: 2", 3),
         ("fault: image-cut, after_bytes: 1000, at: 1, times: 2", 3),
     ];
-    imaged(&cases, suffering(&cases)).await;
+    imaged(&cases, with_faults(&cases)).await;
 }
 
 /// The whole image is transferred over the network, and the transfer resumes after a broken connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn machines_whose_agents_fetch_all_of_an_image_are_imaged() {
+async fn machines_are_imaged_by_a_transfer_of_the_whole_image() {
     let cases: [Case; 2] = [
         ("fault: image-cut, after_bytes: 300000, at: 1, times: 4", 3),
         ("fault: agent-crash, during: write, at: 1", 3),
     ];
     let config = FleetConfig {
         image_data: ImageData::Fetch,
-        ..suffering(&cases)
+        ..with_faults(&cases)
     };
     imaged(&cases, config).await;
 }
 
 /// Replaces the content of each file below a folder.
-fn spoil(folder: &Path) -> usize {
+fn corrupt_chunks(folder: &Path) -> usize {
     let mut done = 0;
     for entry in std::fs::read_dir(folder).expect("the folder can be read").flatten() {
         if entry.path().is_dir() {
-            done += spoil(&entry.path());
+            done += corrupt_chunks(&entry.path());
         } else {
             std::fs::write(entry.path(), "no chunk").expect("the file can be written");
             done += 1;
@@ -178,7 +178,7 @@ fn spoil(folder: &Path) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_does_not_boot_an_image_whose_chunks_are_wrong() {
+async fn a_machine_does_not_boot_an_image_with_wrong_chunks() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
@@ -189,7 +189,7 @@ async fn a_machine_does_not_boot_an_image_whose_chunks_are_wrong() {
     let fleet = plane.machines(config, Arc::new(Seen::default())).await;
     let file = image(dir.path()).display().to_string();
     plane.site.cli(["image", "add", "disk", "--file", &file]);
-    assert!(spoil(&dir.path().join("data/images/chunks")) > 0);
+    assert!(corrupt_chunks(&dir.path().join("data/images/chunks")) > 0);
     let id = fleet.node(0).name();
     plane.site.cli(["node", "deploy", &id, "--image", "disk"]);
     plane.site.until(&id, &["failed"], TEST_LIMIT).await;
@@ -201,17 +201,17 @@ async fn a_machine_does_not_boot_an_image_whose_chunks_are_wrong() {
 
 /// A silence that ends before the control plane misses the agent costs nothing; a longer one costs another boot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn machines_whose_agents_fall_silent_are_imaged() {
+async fn machines_are_imaged_though_their_agents_fall_silent() {
     let cases: [Case; 2] = [
         ("fault: heartbeat-lost, lasts_s: 40, at: 2", 3),
         ("fault: heartbeat-lost, lasts_s: 1200, at: 2", 4),
     ];
-    imaged(&cases, suffering(&cases)).await;
+    imaged(&cases, with_faults(&cases)).await;
 }
 
 /// A drive with an unreported erase is erased again, and only then is the machine given out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn machines_whose_agents_crash_are_erased_all_the_same() {
+async fn machines_are_erased_though_their_agents_crash() {
     install_crypto();
     let cases: [Case; 2] = [
         ("fault: agent-crash, during: erase, at: 1", 4),
@@ -219,7 +219,7 @@ async fn machines_whose_agents_crash_are_erased_all_the_same() {
     ];
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
-    let fleet = plane.machines(suffering(&cases), Arc::new(Seen::default())).await;
+    let fleet = plane.machines(with_faults(&cases), Arc::new(Seen::default())).await;
     let file = image(dir.path()).display().to_string();
     plane.site.cli(["image", "add", "disk", "--file", &file]);
     let nodes = [fleet.node(0), fleet.node(1)];
@@ -240,7 +240,7 @@ async fn machines_whose_agents_crash_are_erased_all_the_same() {
 
 /// A permanent fault ends with a reason that names it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn machines_that_cannot_be_imaged_fail_and_say_why() {
+async fn machines_that_cannot_be_imaged_fail_with_the_reason() {
     install_crypto();
     let cases: [Case; 2] = [
         ("fault: write-errors, at: 1", 2),
@@ -248,7 +248,7 @@ async fn machines_that_cannot_be_imaged_fail_and_say_why() {
     ];
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
-    let fleet = plane.machines(suffering(&cases), Arc::new(Seen::default())).await;
+    let fleet = plane.machines(with_faults(&cases), Arc::new(Seen::default())).await;
     let file = image(dir.path()).display().to_string();
     plane.site.cli(["image", "add", "disk", "--file", &file]);
     for index in 0..cases.len() {

@@ -93,7 +93,7 @@ pub(super) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_control_plane_that_is_killed_in_the_middle_goes_on_and_begins_nothing_twice() {
+async fn a_control_plane_that_is_killed_during_an_update_resumes_it_and_begins_nothing_twice() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let mut plane = Plane::start(dir.path()).await;
@@ -128,7 +128,7 @@ async fn a_control_plane_that_is_killed_in_the_middle_goes_on_and_begins_nothing
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bmc_fetches_the_file_by_itself_and_a_failure_tells_what_the_task_said() {
+async fn a_bmc_fetches_the_file_by_itself_and_a_failure_has_the_tasks_message() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
@@ -145,9 +145,9 @@ async fn a_bmc_fetches_the_file_by_itself_and_a_failure_tells_what_the_task_said
     assert_eq!(versions(&fleet, 0), ["BMC 1.0", "BIOS 1.0", "NIC 3.0"]);
     set_wanted(&plane, &[("NIC", "4.0", "the flash is worn out")]);
     let refused = tokio::task::block_in_place(|| plane.site.try_cli(["node", "firmware", "update", &id, "--wait"]));
-    let (_, said) = texts(&refused);
+    let (_, error) = texts(&refused);
     assert!(!refused.status.success());
-    assert!(said.contains("the flash is worn out"), "{said}");
+    assert!(error.contains("the flash is worn out"), "{error}");
     assert_eq!(versions(&fleet, 0)[2], "NIC 3.0");
     let shown = cli(&plane, ["node", "firmware", &id]);
     assert!(shown.contains("update"), "{shown}");
@@ -191,7 +191,7 @@ fn another_day() -> &'static str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_that_somebody_has_is_updated_within_its_window_and_not_before() {
+async fn a_claimed_machine_is_updated_within_its_window_and_not_before() {
     const WAITS: &str = "its maintenance window for firmware";
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
@@ -249,7 +249,7 @@ async fn the_window_of_a_node_ends_with_the_claim_and_is_not_that_of_the_next_no
         assert!(!is_never(), "life {life}");
         cli(&plane, ["node", "release", "--yes", &id]);
         plane.site.until(&id, &["available"], TEST_LIMIT).await;
-        assert!(is_never(), "life {life}: nobody has it");
+        assert!(is_never(), "life {life}: no customer has it");
         let refused =
             tokio::task::block_in_place(|| plane.site.try_cli(["firmware", "window", &target, "--now-for", "1h"]));
         assert!(

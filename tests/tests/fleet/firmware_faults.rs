@@ -18,8 +18,8 @@ const QUICK: UpdateSettings = UpdateSettings {
 /// Updates a node; returns the failure's message, or none.
 fn update(plane: &Plane, id: &str) -> Option<String> {
     let output = tokio::task::block_in_place(|| plane.site.try_cli(["node", "firmware", "update", id, "--wait"]));
-    let (_, said) = texts(&output);
-    (!output.status.success()).then_some(said)
+    let (_, error) = texts(&output);
+    (!output.status.success()).then_some(error)
 }
 
 fn events(plane: &Plane, id: &str) -> String {
@@ -44,7 +44,7 @@ async fn end(plane: Plane, fleet: Fleet) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_that_needs_an_ac_cycle_gets_it_where_the_bmc_has_a_way() {
+async fn a_version_that_needs_an_ac_cycle_gets_it_where_the_bmc_supports_one() {
     install_crypto();
     for ac_cycle in [true, false] {
         let dir = tempfile::tempdir().expect("a folder");
@@ -60,11 +60,11 @@ async fn a_version_that_needs_an_ac_cycle_gets_it_where_the_bmc_has_a_way() {
             assert_eq!(failed, None);
             assert_eq!(versions(&fleet, 0)[2], "NIC 3.0");
             assert_eq!((fleet.ac_cycles(0), node.view().boots), (1, boots + 1));
-            let told = events(&plane, &id);
-            assert!(told.contains("AC cycle by Chassis.Reset for NIC 3.0"), "{told}");
+            let reported = events(&plane, &id);
+            assert!(reported.contains("AC cycle by Chassis.Reset for NIC 3.0"), "{reported}");
         } else {
-            let said = failed.expect("there is no way");
-            assert!(said.contains("switch the machine's outlets off and on"), "{said}");
+            let error = failed.expect("there is no way");
+            assert!(error.contains("switch the machine's outlets off and on"), "{error}");
             assert_eq!(versions(&fleet, 0)[2], "NIC 1.0");
             assert_eq!(node.view().boots, boots, "it was not switched off for nothing");
         }
@@ -73,7 +73,7 @@ async fn a_version_that_needs_an_ac_cycle_gets_it_where_the_bmc_has_a_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_that_was_switched_off_for_nothing_runs_again() {
+async fn a_machine_that_was_switched_off_without_need_runs_again() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
@@ -93,8 +93,8 @@ async fn a_machine_that_was_switched_off_for_nothing_runs_again() {
     set_wanted_with(&plane, &[("NIC", "3.0", "after-ac-cycle")], ", activation: ac_cycle");
     switched_on(&node).await;
     let boots = node.view().boots;
-    let said = update(&plane, &id).expect("the action fails");
-    assert!(said.contains("500"), "{said}");
+    let error = update(&plane, &id).expect("the action fails");
+    assert!(error.contains("500"), "{error}");
     assert_eq!((fleet.ac_cycles(0), fleet.firmware(0).0), (0, 1), "sent once");
     assert!(node.view().boots > boots, "it was off in between");
     assert!(is_on(&node), "and runs again");
@@ -102,17 +102,17 @@ async fn a_machine_that_was_switched_off_for_nothing_runs_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bmc_that_says_completed_and_keeps_its_version_is_not_believed() {
+async fn a_bmc_that_reports_completion_and_keeps_its_version_fails_the_update() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
     let fleet = fleet_with(&plane, 1, QUICK).await;
     let (node, id) = (fleet.node(0), fleet.node(0).name());
     set_wanted(&plane, &[("NIC", "3.0", "unchanged")]);
-    let said = update(&plane, &id).expect("the version is not there");
+    let error = update(&plane, &id).expect("the version is not there");
     assert!(
-        said.contains("accepted version 3.0 but reports another version"),
-        "{said}"
+        error.contains("accepted version 3.0 but reports another version"),
+        "{error}"
     );
     assert_eq!(fleet.firmware(0).0, 1);
     let off = node.wait_for(|view| view.phase == Phase::Off);
@@ -125,7 +125,7 @@ async fn a_bmc_that_says_completed_and_keeps_its_version_is_not_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bmc_that_starts_and_refuses_good_logins_is_waited_for() {
+async fn a_starting_bmc_that_refuses_valid_logins_is_awaited() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
@@ -134,9 +134,12 @@ async fn a_bmc_that_starts_and_refuses_good_logins_is_waited_for() {
     set_wanted(&plane, &[("BMC", "2.0", "")]);
     assert_eq!(update(&plane, &id), None);
     assert_eq!((fleet.firmware(0).0, versions(&fleet, 0)[0].as_str()), (1, "BMC 2.0"));
-    let told = events(&plane, &id);
-    assert!(told.contains("bmc-starting"), "{told}");
-    assert!(!told.contains("security.bmc-"), "no word about its account: {told}");
+    let reported = events(&plane, &id);
+    assert!(reported.contains("bmc-starting"), "{reported}");
+    assert!(
+        !reported.contains("security.bmc-"),
+        "no word about its account: {reported}"
+    );
     end(plane, fleet).await;
 }
 
@@ -161,8 +164,8 @@ async fn nothing_is_begun_while_an_alarm_holds_the_machine() {
     );
     cdu.change_cdu(|cdu| cdu.is_leaking = true);
     until_alarms(&plane.site, &["alarms/leak cdu/cdu-1"]).await;
-    let said = update(&plane, &id).expect("it is held");
-    assert!(said.contains("before an alarm clears"), "{said}");
+    let error = update(&plane, &id).expect("it is held");
+    assert!(error.contains("before an alarm clears"), "{error}");
     assert_eq!(fleet.firmware(0).0, 0);
     assert_eq!(fleet.node(0).view().phase, Phase::Off);
     cdu.change_cdu(|cdu| cdu.is_leaking = false);
@@ -173,7 +176,7 @@ async fn nothing_is_begun_while_an_alarm_holds_the_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_many_machines_and_no_more_are_updated_at_once() {
+async fn concurrent_updates_are_bounded() {
     const AT_ONCE: usize = 8;
     const NODES: usize = 11;
     install_crypto();
@@ -208,11 +211,14 @@ async fn so_many_machines_and_no_more_are_updated_at_once() {
     let most = most.load(Ordering::Relaxed);
     assert!((2..=AT_ONCE).contains(&most), "{most} at once");
     plane.site.stop().await;
-    Arc::into_inner(fleet).expect("nobody watches it").stop().await;
+    Arc::into_inner(fleet)
+        .expect("the fleet has no other owner")
+        .stop()
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_update_that_is_cancelled_ends_after_the_piece_at_hand() {
+async fn a_cancelled_update_ends_after_the_current_component() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
@@ -238,7 +244,7 @@ async fn an_update_that_is_cancelled_ends_after_the_piece_at_hand() {
     assert!(ended.contains("cancelled; not begun: NIC 3.0"), "{ended}");
     assert_eq!(versions(&fleet, 0), ["BMC 2.0", "BIOS 1.0", "NIC 1.0"]);
     assert_eq!(fleet.firmware(0).0, 1);
-    assert_eq!(update(&plane, &id), None, "it may be asked for again");
+    assert_eq!(update(&plane, &id), None, "it may be requested again");
     assert_eq!(versions(&fleet, 0)[2], "NIC 3.0");
     end(plane, fleet).await;
 }

@@ -12,7 +12,7 @@ fn refused(site: &Site, arguments: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn passwords_of_bmcs_that_are_asked_over_ipmi_are_given_and_not_changed() {
+async fn passwords_of_ipmi_bmcs_are_given_and_not_changed() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start_with(dir.path(), "pxe", "bmc_accounts: {}\n").await;

@@ -103,7 +103,7 @@ fn check_search(folder: &Path, secrets: &[String]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_secret_is_written_where_somebody_reads() {
+async fn no_readable_output_has_a_secret() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let mut plane = Plane::start_with(dir.path(), "pxe", "bmc_accounts: {}\n").await;
@@ -140,7 +140,7 @@ async fn no_secret_is_written_where_somebody_reads() {
     site.cli(["node", "release", "--yes", &id]);
     site.until(&id, &["available"], TEST_LIMIT).await;
     let (_, third) = known(site, &id);
-    let said = [
+    let outputs = [
         site.cli(["events", "-o", "json"]),
         site.cli(["node", "explain", &id]),
         site.cli(["node", "get", &id, "-o", "json"]),
@@ -152,7 +152,7 @@ async fn no_secret_is_written_where_somebody_reads() {
     // These files contain the factory's password, as given by an operator, and the customer's user data.
     let given = dir.path().join("nodes.yaml");
     written(dir.path(), &[&given, &user_data], &mut files);
-    files.extend(said.map(|text| ("what the CLI said".to_owned(), text)));
+    files.extend(outputs.map(|text| ("output of the CLI".to_owned(), text)));
     let log = files.iter().find(|(path, _)| path.ends_with("rackwrightd.log"));
     let (_, log) = log.expect("the daemon has a log");
     assert!(log.contains("TRACE"), "it did not log all that it can");
@@ -170,8 +170,8 @@ async fn no_secret_is_written_where_somebody_reads() {
         BTreeSet::new(),
         "these hold the user data of a customer"
     );
-    let odd = ["a+b c/\u{e4}\"?&%".to_owned(), format!("{user}:{}", passwords[0])];
-    check_search(dir.path(), &[&passwords[..], &odd].concat());
+    let special = ["a+b c/\u{e4}\"?&%".to_owned(), format!("{user}:{}", passwords[0])];
+    check_search(dir.path(), &[&passwords[..], &special].concat());
     let key = holders(&files, "PRIVATE KEY-----");
     assert!(
         key.iter().all(|path| path.contains("/cli")),

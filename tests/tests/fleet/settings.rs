@@ -55,12 +55,12 @@ async fn client_of(node: &SimNode) -> BmcClient {
 }
 
 /// Root on the machine changes a setting and restarts it.
-async fn meddle(node: &SimNode) {
+async fn change_by_hand(node: &SimNode) {
     let client = client_of(node).await;
     let bios = client.bios().await.expect("it can be read").expect("it is there");
     assert_eq!(bios.current["Sriov"].to_string(), "Enabled");
-    let wish = [("Sriov".to_owned(), "Disabled".to_owned())].into();
-    client.set_bios(&bios, &wish).await.expect("it is taken");
+    let settings = [("Sriov".to_owned(), "Disabled".to_owned())].into();
+    client.set_bios(&bios, &settings).await.expect("it is taken");
     assert!(node.press_button(), "it was off");
     client.close().await.expect("the session ends");
     node.wait_for(|view| matches!(view.phase, Phase::Booting(_) | Phase::Up(_)))
@@ -68,8 +68,8 @@ async fn meddle(node: &SimNode) {
 }
 
 fn standings(site: &Site, id: &str) -> Vec<(String, String)> {
-    let told = site.json(["node", "settings", id]);
-    let rows = told["settings"].as_array().expect("a list").iter();
+    let shown = site.json(["node", "settings", id]);
+    let rows = shown["settings"].as_array().expect("a list").iter();
     rows.map(|row| {
         let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
         (text("name"), text("standing").replace("SETTING_STANDING_", ""))
@@ -80,19 +80,19 @@ fn standings(site: &Site, id: &str) -> Vec<(String, String)> {
 async fn until_drift(site: &Site, wanted: &[&str]) {
     let deadline = Instant::now() + TEST_LIMIT;
     loop {
-        let told = tokio::task::block_in_place(|| site.json(["node", "settings", "drift"]));
-        let rows = told.as_array().expect("a list").iter();
+        let drift = tokio::task::block_in_place(|| site.json(["node", "settings", "drift"]));
+        let rows = drift.as_array().expect("a list").iter();
         let found: Vec<&str> = rows.map(|row| row["name"].as_str().expect("a text")).collect();
         if found == wanted {
             return;
         }
-        assert!(Instant::now() < deadline, "{told:#}");
+        assert!(Instant::now() < deadline, "{drift:#}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_are_as_wanted_before_a_machine_is_anybodys_and_drift_is_told_and_put_right() {
+async fn settings_are_applied_before_a_machine_is_available_and_drift_is_reported_and_corrected() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start_with(dir.path(), "pxe", "settings_watch: {interval_s: 2}\n").await;
@@ -114,7 +114,7 @@ async fn settings_are_as_wanted_before_a_machine_is_anybodys_and_drift_is_told_a
     let failed = format!("nodes/{}", names[2]);
     until_drift(site, &[&failed]).await;
 
-    meddle(&fleet.node(0)).await;
+    change_by_hand(&fleet.node(0)).await;
     let drifted = format!("nodes/{}", names[0]);
     until_drift(site, &[&drifted, &failed]).await;
     let events = site.cli(["events", "--target", &drifted, "-o", "json"]);
@@ -179,16 +179,16 @@ fn proven(site: &Site, fleet: &Fleet, names: &[String]) {
     let sentence = "did not persist in 3 starts: bios/NumaPerSocket must be \"2\" and is \"1\"";
     assert!(reason.contains(sentence), "{reason}");
     for (index, name) in names.iter().enumerate().take(2) {
-        let told = site.json(["node", "settings", name]);
+        let shown = site.json(["node", "settings", name]);
         assert!(
-            told["verify_time"].is_string() && told["drift_time"].is_null(),
-            "{index}: {told:#}"
+            shown["verify_time"].is_string() && shown["drift_time"].is_null(),
+            "{index}: {shown:#}"
         );
         assert!(
             standings(site, name)
                 .iter()
                 .all(|(_, standing)| standing == "AS_WANTED"),
-            "{told:#}"
+            "{shown:#}"
         );
     }
     assert_eq!(standings(site, &names[0]).len(), 4);
@@ -219,7 +219,7 @@ async fn enrolled(plane: &Plane, fleet: &Fleet, names: &[String]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_bmcs_job_for_settings_is_waited_for_and_one_that_fails_says_why() {
+async fn the_bmcs_settings_job_is_awaited_and_a_failed_one_has_its_reason() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;

@@ -29,7 +29,7 @@ pub struct Client {
 }
 
 fn pem(login: &Path, matches: impl Fn(&str) -> bool) -> String {
-    let files = std::fs::read_dir(login).expect("somebody has logged in").flatten();
+    let files = std::fs::read_dir(login).expect("a member has logged in").flatten();
     let mut paths = files.map(|file| file.path());
     let path = paths.find(|path| path.file_name().and_then(|n| n.to_str()).is_some_and(&matches));
     std::fs::read_to_string(path.expect("the login left it")).expect("it is text")
@@ -100,7 +100,7 @@ impl Client {
                     return Err(status);
                 }
             };
-            assert!(start.elapsed() < STUCK, "nobody answers {request:?}: {status:?}");
+            assert!(start.elapsed() < STUCK, "no replica answers {request:?}: {status:?}");
             self.again.fetch_add(1, Ordering::Relaxed);
             self.at.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -33,8 +33,8 @@ const ENDS: Duration = Duration::from_secs(1200);
 
 /// The number of machines, from `RACKWRIGHT_CHAOS_MACHINES`.
 fn machines() -> usize {
-    let asked = std::env::var("RACKWRIGHT_CHAOS_MACHINES").ok();
-    asked.map_or(MACHINES, |text| {
+    let count = std::env::var("RACKWRIGHT_CHAOS_MACHINES").ok();
+    count.map_or(MACHINES, |text| {
         text.parse().expect("RACKWRIGHT_CHAOS_MACHINES is a number")
     })
 }
@@ -55,7 +55,7 @@ fn settings(dir: &Path, ssh: u16, dhcp: u16) -> String {
 async fn started(ssh: u16, dhcp: [u16; 2]) -> Cluster {
     let settings = |dir: &Path, number: usize| {
         for file in ["vmlinuz", "initrd"] {
-            std::fs::write(dir.join(file), "nobody fetches it").expect("the file can be written");
+            std::fs::write(dir.join(file), "no machine fetches it").expect("the file can be written");
         }
         std::fs::create_dir_all(dir.join("shared")).expect("a folder");
         settings(dir, ssh, dhcp[number])
@@ -100,10 +100,10 @@ async fn enrol(client: Arc<Client>, id: String, bmc: v1::Bmc) -> String {
         mutation: client.fresh(),
         ..v1::EnrollNodeRequest::default()
     };
-    let asked = client.call(request, async |channel, request| {
+    let answer = client.call(request, async |channel, request| {
         NodeServiceClient::new(channel).enroll_node(request).await
     });
-    asked.await.expect("a new node").name
+    answer.await.expect("a new node").name
 }
 
 fn deployment(hostname: String) -> v1::Deployment {
@@ -120,10 +120,10 @@ async fn deploy(client: Arc<Client>, id: String, _: v1::Bmc) -> String {
         deployment: Some(deployment(id)),
         mutation: client.fresh(),
     };
-    let asked = client.call(request, async |channel, request| {
+    let answer = client.call(request, async |channel, request| {
         NodeServiceClient::new(channel).deploy_node(request).await
     });
-    asked.await.expect("the node is available").name
+    answer.await.expect("the node is available").name
 }
 
 async fn reimage(client: Arc<Client>, id: String, _: v1::Bmc) -> String {
@@ -132,10 +132,10 @@ async fn reimage(client: Arc<Client>, id: String, _: v1::Bmc) -> String {
         deployment: Some(deployment(id)),
         mutation: client.fresh(),
     };
-    let asked = client.call(request, async |channel, request| {
+    let answer = client.call(request, async |channel, request| {
         NodeServiceClient::new(channel).reimage_node(request).await
     });
-    asked.await.expect("the node is active").name
+    answer.await.expect("the node is active").name
 }
 
 /// Waits until every operation has ended successfully.
@@ -191,7 +191,7 @@ async fn checked(cluster: &Cluster, fleet: &Fleet, rounds: usize) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_machines_are_deployed_whoever_is_killed() {
+async fn many_machines_are_deployed_though_replicas_are_killed() {
     let machines = machines();
     let (ssh, dhcp) = (free_port(), [free_port(), free_port()]);
     let mut cluster = started(ssh, dhcp).await;
@@ -208,12 +208,12 @@ async fn many_machines_are_deployed_whoever_is_killed() {
     let deploying = async {
         let (begun, mut rounds) = (Instant::now(), 0);
         while killed.load(Ordering::Relaxed) < KILLS {
-            let asked = if rounds == 0 {
+            let operation = if rounds == 0 {
                 for_each(&client, &fleet, deploy).await
             } else {
                 for_each(&client, &fleet, reimage).await
             };
-            ended(&client, &asked).await;
+            ended(&client, &operation).await;
             rounds += 1;
         }
         is_done.store(true, Ordering::Relaxed);

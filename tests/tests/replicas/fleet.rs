@@ -52,11 +52,16 @@ impl Fleet {
             .spawn()
             .expect("rackwright-sim can be started");
         let input = process.stdin.take().expect("it has one");
-        let mut told = String::new();
+        let mut text = String::new();
         let mut output = process.stdout.take().expect("it has one");
-        output.read_to_string(&mut told).expect("it describes its machines");
-        let told: Value = serde_json::from_str(&told).expect("it speaks JSON");
-        let machines = told["nodes"].as_array().expect("a list").iter().map(machine).collect();
+        output.read_to_string(&mut text).expect("it describes its machines");
+        let description: Value = serde_json::from_str(&text).expect("its output is JSON");
+        let machines = description["nodes"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(machine)
+            .collect();
         Self {
             process,
             _input: input,
@@ -152,10 +157,10 @@ async fn want(client: &Client, account: &mut Account, turn: u32) {
                 name,
                 mutation: client.fresh(),
             };
-            let asked = client.call(request, async |channel, request| {
+            let answer = client.call(request, async |channel, request| {
                 NodeServiceClient::new(channel).retry_node(request).await
             });
-            account.operations.extend(unless_refused(asked.await).map(|o| o.name));
+            account.operations.extend(unless_refused(answer.await).map(|o| o.name));
         }
         1 => {
             let request = v1::HoldNodeRequest {
@@ -163,10 +168,10 @@ async fn want(client: &Client, account: &mut Account, turn: u32) {
                 reason: "a look at it".into(),
                 mutation: client.fresh(),
             };
-            let asked = client.call(request, async |channel, request| {
+            let answer = client.call(request, async |channel, request| {
                 NodeServiceClient::new(channel).hold_node(request).await
             });
-            if let Some(node) = unless_refused(asked.await) {
+            if let Some(node) = unless_refused(answer.await) {
                 account.holds += 1;
                 account.record_node(&node);
             }
@@ -178,10 +183,10 @@ async fn want(client: &Client, account: &mut Account, turn: u32) {
                 action: actions[turn as usize / 5 % 3].into(),
                 mutation: client.fresh(),
             };
-            let asked = client.call(request, async |channel, request| {
+            let answer = client.call(request, async |channel, request| {
                 NodeServiceClient::new(channel).set_node_power(request).await
             });
-            account.operations.extend(unless_refused(asked.await).map(|o| o.name));
+            account.operations.extend(unless_refused(answer.await).map(|o| o.name));
         }
         3 => {
             let request = v1::ResumeNodeRequest {
@@ -189,10 +194,10 @@ async fn want(client: &Client, account: &mut Account, turn: u32) {
                 mutation: client.fresh(),
                 confirm_erase: false,
             };
-            let asked = client.call(request, async |channel, request| {
+            let answer = client.call(request, async |channel, request| {
                 NodeServiceClient::new(channel).resume_node(request).await
             });
-            account.operations.extend(unless_refused(asked.await).map(|o| o.name));
+            account.operations.extend(unless_refused(answer.await).map(|o| o.name));
         }
         _ => label(client, account, turn).await,
     }
@@ -214,10 +219,10 @@ async fn label(client: &Client, account: &mut Account, turn: u32) {
         }),
         mutation: client.fresh(),
     };
-    let asked = client.call(request, async |channel, request| {
+    let answer = client.call(request, async |channel, request| {
         NodeServiceClient::new(channel).update_node(request).await
     });
-    let node = asked.await.expect("labels can be written at any time");
+    let node = answer.await.expect("labels can be written at any time");
     account.record_node(&node);
     account.label = turn;
 }
@@ -227,10 +232,10 @@ async fn get(client: &Client, id: &str) -> v1::Node {
         name: format!("nodes/{id}"),
         read_mask: None,
     };
-    let asked = client.call(request, async |channel, request| {
+    let answer = client.call(request, async |channel, request| {
         NodeServiceClient::new(channel).get_node(request).await
     });
-    asked.await.expect("the node is there")
+    answer.await.expect("the node is there")
 }
 
 /// Every acknowledged request is stored and ends, and the node still accepts operations.

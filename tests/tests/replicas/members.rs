@@ -45,7 +45,7 @@ fn log_in(cluster: &Cluster, name: &str, invitation: &str) -> std::path::PathBuf
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rights_that_one_replica_ends_end_on_the_other_and_a_host_invites_an_operator() {
+async fn rights_ended_by_one_replica_end_on_the_other_and_the_host_invites_an_operator() {
     let cluster = Cluster::start(2, |_, _| String::new()).await;
     let made = rackwright(&cluster.login, &["token", "create", "mallory", "--role", "operator"]);
     let home = log_in(&cluster, "mallory", &made);
@@ -85,10 +85,10 @@ async fn rights_that_one_replica_ends_end_on_the_other_and_a_host_invites_an_ope
         "--config",
     ]);
     let invited = printed(&invite.arg(config).output().expect("rackwrightd can be started"));
-    let told = rackwright(&cluster.login, &["events", "--target", "members/oscar", "-o", "json"]);
+    let events = rackwright(&cluster.login, &["events", "--target", "members/oscar", "-o", "json"]);
     assert!(
-        told.contains("security.operator-invited-locally") && told.contains("a test of it"),
-        "{told}"
+        events.contains("security.operator-invited-locally") && events.contains("a test of it"),
+        "{events}"
     );
     let home = log_in(&cluster, "oscar", &invited);
     assert!(rackwright(&home, &["whoami"]).contains("operator"));

@@ -1,12 +1,12 @@
 //! A `rackwrightd` for one test, on loopback, and its operator.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use rackwright_tests::ports::free_port;
 use rackwright_tests::process;
 use rackwright_tests::site::program;
 use tempfile::TempDir;
@@ -20,8 +20,7 @@ pub struct Daemon {
 }
 
 fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.local_addr().expect("it has an address").to_string()
+    format!("127.0.0.1:{}", free_port())
 }
 
 impl Daemon {
@@ -87,7 +86,7 @@ impl Daemon {
     /// The operator's certificate with its key, or the certificate authority that the operator trusts.
     fn file(&self, is_authority: bool) -> PathBuf {
         let files = fs::read_dir(self.dir.path().join("login"))
-            .expect("somebody has logged in")
+            .expect("a member has logged in")
             .flatten();
         let mut names = files.map(|file| file.path());
         let path = names.find(|path| {

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_another_implementation_wrote() {
+    fn reads_a_file_system_of_another_implementation() {
         for (bytes, kind) in [
             (1 << 20, fatfs::FatType::Fat12),
             (4 << 20, fatfs::FatType::Fat16),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_in_a_circle_ends() {
+    fn a_cyclic_chain_ends() {
         let mut disk = made(4 << 20, fatfs::FatType::Fat16);
         // Every cluster but the two reserved ones points at cluster 2, so every chain is a circle.
         for cluster in 2..4000 {

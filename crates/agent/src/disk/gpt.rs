@@ -16,7 +16,7 @@ use super::{Source, field, le32, le64};
 const SIGNATURE: &[u8; 8] = b"EFI PART";
 const REVISION: u32 = 0x0001_0000;
 const HEADER_BYTES: usize = 92;
-/// The specification requires at least 128 entries; no image has more than this limit.
+/// The specification requires room for at least 128 entries. A table with more than this limit is refused.
 const MAX_ENTRIES: u32 = 1024;
 const MAX_ENTRY_BYTES: u32 = 4096;
 /// Partitions added by the agent are aligned to this many bytes.
@@ -42,7 +42,7 @@ pub const TYPE_BIOS_BOOT: Guid = [
 /// Why a partition table cannot be used.
 #[derive(Debug, Error)]
 pub enum GptError {
-    /// The disk has no GPT, or another kind of table.
+    /// The disk has no GPT, or the agent cannot use this GPT.
     #[error(
         "no valid GUID partition table at block 1 ({sector_bytes}-byte blocks): {why}; the image must have a GPT for \
          the drive's block size"
@@ -99,7 +99,7 @@ impl Gpt {
     /// Reads and verifies the primary table.
     ///
     /// # Errors
-    /// [`GptError::Unsupported`] without a consistent table, [`GptError::Io`] if reading fails.
+    /// [`GptError::Unsupported`] if there is no consistent table, [`GptError::Io`] if reading fails.
     pub fn read(source: &dyn Source, sector_bytes: u64) -> Result<Self, GptError> {
         let unsupported = |why| GptError::Unsupported { sector_bytes, why };
         let mut header = vec![0; usize::try_from(sector_bytes).unwrap_or(512).clamp(512, 65_536)];
@@ -122,12 +122,12 @@ impl Gpt {
         {
             return Err(unsupported("the number or the size of the entries is out of bounds"));
         }
-        let array = le64(&header, 72)
+        let entries_at = le64(&header, 72)
             .checked_mul(sector_bytes)
             .filter(|_| le64(&header, 24) == 1);
-        let array = array.ok_or(unsupported("the block addresses in the header are out of bounds"))?;
+        let entries_at = entries_at.ok_or(unsupported("the block addresses in the header are out of bounds"))?;
         let mut entries = vec![0; (count * entry_bytes) as usize];
-        source.fill(&mut entries, array)?;
+        source.fill(&mut entries, entries_at)?;
         if crc32(&entries) != le32(&header, 88) {
             return Err(unsupported("the entries' checksum is wrong"));
         }
@@ -173,7 +173,7 @@ impl Gpt {
         )
     }
 
-    /// Smallest disk in bytes that holds the partitions unchanged plus a seed of `seed_bytes`.
+    /// Size in bytes of the smallest disk that holds the unchanged partitions and a seed of `seed_bytes`.
     fn needed_bytes(&self, seed_bytes: u64) -> u64 {
         let last = self.partitions().map(|p| p.last).max().unwrap_or(0);
         let end =
@@ -206,8 +206,8 @@ impl Gpt {
             .ok_or_else(too_small)?;
         let seed_start = seed_start / ALIGNMENT_BYTES * ALIGNMENT_BYTES / self.sector_bytes;
         let seed_last = seed_start + seed_bytes / self.sector_bytes - 1;
-        let end_one = self.partitions().max_by_key(|p| p.last);
-        if end_one.as_ref().map_or(le64(&self.header, 40), |p| p.last + 1) > seed_start {
+        let last_partition = self.partitions().max_by_key(|p| p.last);
+        if last_partition.as_ref().map_or(le64(&self.header, 40), |p| p.last + 1) > seed_start {
             return Err(too_small());
         }
         let free = self
@@ -215,7 +215,7 @@ impl Gpt {
             .chunks_exact(self.entry_bytes)
             .position(|entry| entry[..16] == [0; 16])
             .ok_or(GptError::Full)?;
-        if let Some(grown) = end_one.filter(|p| ![TYPE_ESP, TYPE_BIOS_BOOT].contains(&p.type_guid)) {
+        if let Some(grown) = last_partition.filter(|p| ![TYPE_ESP, TYPE_BIOS_BOOT].contains(&p.type_guid)) {
             let at = (grown.number as usize - 1) * self.entry_bytes;
             self.entries[at + 40..at + 48].copy_from_slice(&(seed_start - 1).to_le_bytes());
         }
@@ -368,7 +368,7 @@ mod tests {
             let seed = gpt.fit(1 << 30, 32 << 20, [9; 16], "CIDATA").unwrap();
             let parts: Vec<Partition> = gpt.partitions().collect();
             assert_eq!(parts.len(), 3);
-            assert_eq!(parts[0].last, 4095, "the first one stays");
+            assert_eq!(parts[0].last, 4095, "the first partition stays");
             assert_eq!(parts[1].last, if grows { seed.first - 1 } else { 6000 });
             assert_eq!(parts[2], seed);
             assert_eq!((seed.first * SECTOR % ALIGNMENT_BYTES, seed.number), (0, 3));
@@ -414,7 +414,7 @@ mod tests {
     }
 
     proptest! {
-        /// Also with corrected checksums: any table is either refused or consistent.
+        /// Any table, also one with corrected checksums, is either refused or consistent.
         #[test]
         fn hostile_tables_are_survived(changes in proptest::collection::vec((0_usize..800, any::<u8>()), 1..20), size in 0_u64..1 << 41) {
             let mut disk = table(&[(2048, 4095, LINUX)]);

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_reads_back_by_both_readers() {
+    fn a_written_seed_reads_back_by_both_readers() {
         let mut files = files(&[
             ("meta-data", 17),
             ("empty", 0),

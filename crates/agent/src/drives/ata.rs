@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_an_error() {
+    fn unsupported_and_failed_commands_are_errors() {
         assert!(
             matches!(
                 run(&Fake::new(0x29), EraseMethod::AtaSecureErase),

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_opened_or_read_is_said() {
+    fn areas_that_cannot_be_opened_or_read_are_reported() {
         for (code, reached_by) in [
             (SET_MAX_EXT, SECURE_ERASE_METHODS),
             (READ_NATIVE_MAX_EXT, SECURE_ERASE_METHODS),

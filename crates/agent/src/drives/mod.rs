@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn choosing() {
+    fn a_drive_is_chosen_by_name_or_size() {
         let drives = [
             drive("nvme0n1", "S1", 4000, false),
             drive("nvme1n1", "S2", 1000, false),

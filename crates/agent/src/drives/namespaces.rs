@@ -156,7 +156,7 @@ fn attach(admin: &dyn Admin, namespace: u32, controller: u16) -> Result<(), Meth
 
 /// An NVMe subsystem of the machine, which is one drive.
 struct Subsystem {
-    words: String,
+    description: String,
     /// Paths that appear as the controller of drives.
     paths: Vec<String>,
     /// Names of the controllers' character devices.
@@ -179,7 +179,7 @@ fn subsystems(root: &SysRoot) -> Vec<Subsystem> {
         let key = text::trimmed(&folder.join("subsysnqn")).unwrap_or_else(|| name.clone());
         let serial = text::or_empty(&folder.join("serial"));
         let one = found.entry(key).or_insert_with(|| Subsystem {
-            words: format!("drive {name} (serial number {serial})"),
+            description: format!("drive {name} (serial number {serial})"),
             paths: Vec::new(),
             controllers: Vec::new(),
         });
@@ -197,7 +197,7 @@ fn subsystems(root: &SysRoot) -> Vec<Subsystem> {
 impl Subsystem {
     fn hidden(&self, what: String, closed: Option<String>, reached_by: &'static [EraseMethod]) -> HiddenArea {
         HiddenArea {
-            drive: self.words.clone(),
+            drive: self.description.clone(),
             controllers: self.paths.clone(),
             what,
             closed,
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(
             read_lists(&fake).unwrap().unaccounted(),
             None,
-            "the controller does not say"
+            "the controller reports no capacity"
         );
         assert_eq!(total_bytes(&fake), 0);
         (fake.total, fake.manages) = (3 << 30, false);

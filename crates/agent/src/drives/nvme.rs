@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn other_namespaces_are_never_cleared_along() {
+    fn other_namespaces_are_never_cleared() {
         let others = ["nvme0n2".to_owned()];
         let fake = Fake {
             sanicap: 3,

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn boot_areas_are_drives_and_what_is_left_out_has_a_reason() {
+    fn boot_areas_are_drives_and_skipped_devices_have_a_reason() {
         let dir = tempfile::tempdir().unwrap();
         let root = SysRoot::below(dir.path());
         let common = [("size", "2048\n"), ("removable", "0\n"), ("ro", "0\n")];

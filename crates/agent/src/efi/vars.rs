@@ -1,9 +1,9 @@
-//! UEFI variables through efivarfs: four bytes of attributes, then the value; one write is one update. The kernel marks
-//! variables as immutable against accidents; the agent removes that flag before a change.
+//! UEFI variables through efivarfs. A variable is a file: four bytes of attributes, then the value. One write replaces both.
+//! The kernel marks the files as immutable against accidents; the agent removes this flag before a change.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -11,11 +11,13 @@ use super::Loader;
 use super::entry::{label_of, load_option};
 use crate::{ioctl, text};
 
-/// GUID of EFI_GLOBAL_VARIABLE.
-const GLOBAL: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
-/// Non-volatile, boot service access, runtime access.
-const ATTRIBUTES: u32 = 7;
-/// Prefix of every label, by which the agent recognises its own entries.
+/// EFI_GLOBAL_VARIABLE: the vendor GUID of all boot variables (UEFI 2.10, 3.3).
+const GLOBAL_GUID: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
+/// The attributes of a written variable: non-volatile, boot service access, runtime access (UEFI 2.10, 8.2).
+const ATTRIBUTES: u32 = 0x1 | 0x2 | 0x4;
+/// Length of the attributes before the value.
+const ATTRIBUTES_BYTES: usize = 4;
+/// Prefix of the labels of all boot entries that the agent makes. The agent recognises its own entries by it.
 pub const LABEL_PREFIX: &str = "Rackwright: ";
 
 /// A boot variable could not be read or changed.
@@ -40,28 +42,27 @@ impl EfiVars {
         Self { folder }
     }
 
-    /// Whether Secure Boot is on; false without the variable.
+    /// Whether Secure Boot is on; false if the variable is missing or unreadable.
     pub fn secure_boot(&self) -> bool {
         self.read("SecureBoot").is_some_and(|value| value.first() == Some(&1))
     }
 
     /// Makes the loader the first boot entry, labelled `Rackwright: LABEL`, and removes the agent's older entries. Returns
-    /// the number of the entry.
+    /// the number of the new entry: that of the first removed entry, else the lowest free number.
     ///
     /// # Errors
     /// The variable that could not be read or changed.
     pub fn set_boot_entry(&self, label: &str, loader: &Loader) -> Result<u16, EfiError> {
         let removed = self.remove_entries()?;
         let used = self.boot_numbers();
+        let free = || (0..=u16::MAX).find(|number| !used.contains(number));
         let number = removed
             .first()
             .copied()
-            .or_else(|| (0..=u16::MAX).find(|number| !used.contains(number)));
-        let number = number.ok_or_else(|| self.error("Boot####", io::Error::other("all 65536 numbers are in use")))?;
-        self.write(
-            &boot_name(number),
-            &load_option(&format!("{LABEL_PREFIX}{label}"), loader),
-        )?;
+            .or_else(free)
+            .ok_or_else(|| failure("Boot####", io::Error::other("all 65536 numbers are in use")))?;
+        let option = load_option(&format!("{LABEL_PREFIX}{label}"), loader);
+        self.write(&boot_name(number), &option)?;
         let mut order = self.order();
         order.retain(|other| *other != number);
         order.insert(0, number);
@@ -89,24 +90,18 @@ impl EfiVars {
             let name = boot_name(*number);
             let path = self.path(&name);
             ioctl::clear_immutable(&path);
-            fs::remove_file(&path).map_err(|source| self.error(&name, source))?;
+            fs::remove_file(&path).map_err(|source| failure(&name, source))?;
         }
         Ok(own_entries)
     }
 
     /// Numbers of the `Boot####` variables, ascending.
     fn boot_numbers(&self) -> Vec<u16> {
-        let number = |name: String| {
-            let digits = name
-                .strip_prefix("Boot")?
-                .strip_suffix(GLOBAL)?
-                .strip_suffix('-')?
-                .to_owned();
-            (digits.len() == 4).then(|| u16::from_str_radix(&digits, 16).ok())?
-        };
-        text::names(&self.folder).into_iter().filter_map(number).collect()
+        let files = text::names(&self.folder);
+        files.iter().filter_map(|file| boot_number(file)).collect()
     }
 
+    /// The numbers in `BootOrder`; empty if the variable is missing or unreadable.
     fn order(&self) -> Vec<u16> {
         let value = self.read("BootOrder").unwrap_or_default();
         value
@@ -116,46 +111,56 @@ impl EfiVars {
     }
 
     fn write_order(&self, order: &[u16]) -> Result<(), EfiError> {
-        self.write(
-            "BootOrder",
-            &order
-                .iter()
-                .flat_map(|number| number.to_le_bytes())
-                .collect::<Vec<u8>>(),
-        )
+        let value: Vec<u8> = order.iter().flat_map(|number| number.to_le_bytes()).collect();
+        self.write("BootOrder", &value)
     }
 
+    /// The value of a variable; `None` if it is missing or unreadable.
     fn read(&self, name: &str) -> Option<Vec<u8>> {
-        text::bytes(&self.path(name))?.get(4..).map(<[u8]>::to_vec)
+        let content = text::bytes(&self.path(name))?;
+        content.get(ATTRIBUTES_BYTES..).map(<[u8]>::to_vec)
     }
 
     fn write(&self, name: &str, value: &[u8]) -> Result<(), EfiError> {
         let path = self.path(name);
         ioctl::clear_immutable(&path);
         let content = [&ATTRIBUTES.to_le_bytes(), value].concat();
-        let written = self.open(&path).and_then(|mut file| file.write_all(&content));
-        written.map_err(|source| self.error(name, source))
-    }
-
-    /// efivarfs replaces the value with each write; a plain folder needs truncation.
-    fn open(&self, path: &std::path::Path) -> io::Result<File> {
-        OpenOptions::new().write(true).create(true).truncate(true).open(path)
+        let written = open_empty(&path).and_then(|mut file| file.write_all(&content));
+        written.map_err(|source| failure(name, source))
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(format!("{name}-{GLOBAL}"))
+        self.folder.join(format!("{name}-{GLOBAL_GUID}"))
     }
+}
 
-    fn error(&self, variable: &str, source: io::Error) -> EfiError {
-        EfiError {
-            variable: variable.to_owned(),
-            source,
-        }
+/// Opens a variable's file for one write. Only the plain folder of a test needs the truncation: a write to efivarfs replaces
+/// the value.
+fn open_empty(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).open(path)
+}
+
+fn failure(variable: &str, source: io::Error) -> EfiError {
+    EfiError {
+        variable: variable.to_owned(),
+        source,
     }
 }
 
 fn boot_name(number: u16) -> String {
     format!("Boot{number:04X}")
+}
+
+/// The number in a file name `Boot####-GUID`; `None` for another variable's file.
+fn boot_number(file: &str) -> Option<u16> {
+    let digits = file
+        .strip_prefix("Boot")?
+        .strip_suffix(GLOBAL_GUID)?
+        .strip_suffix('-')?;
+    if digits.len() != 4 {
+        return None;
+    }
+    u16::from_str_radix(digits, 16).ok()
 }
 
 #[cfg(test)]
@@ -179,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn our_entry_is_first_replaces_ours_and_leaves_others() {
+    fn our_boot_entry_is_first_and_replaces_our_former_one() {
         let dir = tempfile::tempdir().unwrap();
         let vars = EfiVars::new(dir.path().to_owned());
         vars.write("Boot0000", &load_option("UEFI Shell", &loader())).unwrap();

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_disproves_an_erase() {
+    fn readings_that_disprove_an_erase() {
         use Residue::{Blank, Changed, Zeros};
         let (a, b) = (SampleContent::Data([1; 16]), SampleContent::Data([2; 16]));
         let table = [

@@ -212,7 +212,7 @@ fn a_refused_method_is_written_down_and_the_next_is_tried() {
 }
 
 #[test]
-fn a_drive_that_lies_is_found_out() {
+fn a_drive_that_falsely_reports_success_is_detected() {
     let fake = Fake::new(&[
         (NvmeSanitizeCrypto, Behaviour::Nothing),
         (NvmeSanitizeBlock, Behaviour::Nothing),
@@ -227,7 +227,7 @@ fn a_drive_that_lies_is_found_out() {
 }
 
 #[test]
-fn a_blank_drive_that_lies_is_found_out_by_the_canaries() {
+fn a_blank_drive_that_falsely_reports_success_is_detected_by_the_canaries() {
     for method in [NvmeSanitizeCrypto, NvmeSanitizeBlock] {
         let fake = Fake::new(&[(method, Behaviour::Nothing)]);
         fake.data.lock().unwrap().fill(0);
@@ -262,7 +262,7 @@ fn a_lie_is_made_good_by_an_honest_method_and_written_down() {
 }
 
 #[test]
-fn one_forgotten_block_disproves_a_discard_and_zeroing_makes_it_good() {
+fn one_missed_block_disproves_a_discard_and_zeroing_corrects_it() {
     let fake = Fake::new(&[(DiscardZeroed, Behaviour::SkipsOne)]);
     let error = run(&fake).unwrap_err();
     assert_eq!(error.code, "erase-unsupported", "{}", error.message);
@@ -308,8 +308,8 @@ fn a_drive_that_exists_and_cannot_be_opened_is_named_so() {
     let drives = Closed(Fakes(vec![Fake::new(&[(Overwrite, Behaviour::Nothing)])]));
     let failure = erase(&drives, &EraseDrives::default(), &JobControl::without_listener()).unwrap_err();
     assert_eq!(failure.error.code, "disk-open-failed");
-    let words = "fake0: it exists and cannot be opened";
-    assert!(failure.error.message.contains(words), "{}", failure.error.message);
+    let message = "fake0: it exists and cannot be opened";
+    assert!(failure.error.message.contains(message), "{}", failure.error.message);
 }
 
 #[test]

@@ -314,8 +314,8 @@ fn a_drive_that_exists_and_cannot_be_opened_is_not_missing() {
         source: io::ErrorKind::PermissionDenied.into(),
     });
     assert_eq!(error.code, "disk-open-failed");
-    let words = "drive vda: it exists and cannot be opened";
-    assert!(error.message.starts_with(words), "{}", error.message);
+    let message = "drive vda: it exists and cannot be opened";
+    assert!(error.message.starts_with(message), "{}", error.message);
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn the_writers_errors_are_passed_on() {
 }
 
 #[test]
-fn the_order_and_the_marker_carry_what_the_job_says() {
+fn the_order_and_the_marker_have_the_values_of_the_job() {
     let bench = bench(256 * MIB);
     let writer = Copy::of(image(&bench.dir, GPT));
     let mut job = job();

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_others_are_left_alone() {
+    fn answers_to_other_clients_are_ignored() {
         assert_eq!(parse(&answer(ACK, 9, CLIENT_MAC), 8, CLIENT_MAC), None);
         assert_eq!(parse(&answer(ACK, 9, Mac([9; 6])), 9, CLIENT_MAC), None);
         assert_eq!(

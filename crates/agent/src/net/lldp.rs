@@ -84,12 +84,12 @@ fn id(value: &[u8], mac: u8) -> Option<String> {
     if *subtype != mac {
         return Some(text(value));
     }
-    let mut words = String::new();
+    let mut octets = String::new();
     for (place, octet) in value.iter().take(6).enumerate() {
         let colon = if place > 0 { ":" } else { "" };
-        write!(words, "{colon}{octet:02x}").ok()?;
+        write!(octets, "{colon}{octet:02x}").ok()?;
     }
-    Some(words)
+    Some(octets)
 }
 
 fn text(value: &[u8]) -> String {

@@ -33,7 +33,7 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
 /// Generous: the tests wait for events and never sleep for a fixed time.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const WAIT_LIMIT: Duration = Duration::from_secs(60);
 pub const TOKEN: &str = "one-time-s3cret";
 pub const NODE: &str = "nodes/gpu-001";
 
@@ -53,7 +53,7 @@ impl Stream {
     }
 
     pub async fn next(&mut self) -> Up {
-        let message = timeout(PATIENCE, self.up.message())
+        let message = timeout(WAIT_LIMIT, self.up.message())
             .await
             .expect("the agent is silent")
             .unwrap();
@@ -203,7 +203,7 @@ impl Control {
     }
 
     pub async fn stream(&mut self) -> Stream {
-        timeout(PATIENCE, self.streams.recv())
+        timeout(WAIT_LIMIT, self.streams.recv())
             .await
             .expect("no stream")
             .unwrap()
@@ -274,7 +274,7 @@ pub struct Gate {
 impl Gate {
     /// Waits for a waiting write and lets it continue.
     pub async fn release(&self) {
-        let until = tokio::time::Instant::now() + PATIENCE;
+        let until = tokio::time::Instant::now() + WAIT_LIMIT;
         loop {
             if let Some(turn) = self.turns.lock().unwrap().pop() {
                 turn.send(()).unwrap();
@@ -358,7 +358,7 @@ pub fn bench() -> Bench {
         }],
     };
     let machine = Machine {
-        host: Arc::new(KernelHost(root.clone())),
+        host: Arc::new(KernelHost { root: root.clone() }),
         drives: Arc::new(drives),
         writer: Arc::new(GateWriter(Arc::clone(&gate))),
         eraser: Arc::new(rackwright_agent::erase::DriveEraser),

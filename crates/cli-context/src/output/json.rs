@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use crate::error::CliError;
 
 static POOL: LazyLock<Option<DescriptorPool>> =
-    LazyLock::new(|| DescriptorPool::decode(rackwright_api::DESCRIPTORS).ok());
+    LazyLock::new(|| DescriptorPool::decode(rackwright_api::BARE_DESCRIPTORS).ok());
 
 /// A message that can be shown: its name in the API's descriptors, and its output for `-o name`.
 pub trait Resource: prost::Message {
@@ -102,6 +102,10 @@ resources! {
     },
     ListUsageResponse: |it| {
         let names: Vec<_> = it.records.iter().map(|record| record.node.clone()).collect();
+        names.join("\n")
+    },
+    ListUsageBreachesResponse: |it| {
+        let names: Vec<_> = it.breaches.iter().map(|breach| breach.cluster.clone()).collect();
         names.join("\n")
     },
     SumUsageResponse: |it| {

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_wide_whatever_they_show() {
+    fn bars_have_a_constant_width() {
         assert_eq!(bar(0), "[--------------------]   0%");
         assert_eq!(bar(45), "[#########-----------]  45%");
         assert_eq!(bar(100), "[####################] 100%");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_tell_rate_and_time_left() {
+    fn amounts_show_rate_and_time_left() {
         let mut progress = Progress {
             logical_bytes: 1_000_000_000,
             logical_bytes_total: 4_000_000_000,

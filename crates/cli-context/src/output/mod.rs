@@ -103,8 +103,8 @@ impl Ui {
     /// Asks on the terminal, and continues only after a typed `yes`.
     fn confirm(&self, question: &str) -> Result<(), CliError> {
         let term = Term::stderr();
-        let asked = term.write_str(&format!("{question} Type yes to continue: "));
-        let answer = asked
+        let written = term.write_str(&format!("{question} Type yes to continue: "));
+        let answer = written
             .and_then(|()| term.read_line())
             .map_err(|e| CliError::io("ask", e))?;
         if answer.trim() == "yes" {
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escape_sequences_of_others_do_not_reach_the_terminal() {
+    fn foreign_escape_sequences_do_not_reach_the_terminal() {
         assert_eq!(clean("a\x1b[2Jb\nc\u{9b}d"), "a [2Jb c d");
     }
 }

@@ -5,6 +5,7 @@ mod check;
 mod faults;
 mod show;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,13 @@ use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::{CliError, Fault, plural};
 use rackwright_infiniband::dump::{self, DumpFinding, Limits};
 use rackwright_infiniband::{Dump, Plan, PlanFault, topo};
+use rackwright_planner::cabling;
+use rackwright_site::model::Site;
+
+use crate::site::load;
+
+/// Most faults of a site's cables that are shown.
+const MOST_FAULTS: usize = 5;
 
 /// Findings in a dump that are shown one by one; `-o json` contains more.
 const MAX_NOTES: usize = 20;
@@ -21,7 +29,7 @@ const MAX_NOTES: usize = 20;
 /// `rackwright fabric`
 #[derive(Debug, Subcommand)]
 pub enum FabricCommand {
-    /// Compare discovered cabling with the plan, and report each fault
+    /// Compare discovered cabling with the plan, and report each fault; without a plan, what is irregular
     Check(CheckArgs),
     /// Show the faults of the running fabric, and the affected clusters
     Faults,
@@ -32,10 +40,14 @@ pub enum FabricCommand {
 /// `rackwright fabric check`
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Cabling list (cable,device_a,port_a,device_b,port_b,speed,width), topology file of ibutils (.topo), or an
-    /// ibnetdiscover dump taken as reference
-    #[arg(long, value_name = "FILE")]
-    plan: PathBuf,
+    /// Site file (.yaml) or directory of site files, cabling list (cable,device_a,port_a,device_b,port_b,speed,width),
+    /// topology file of ibutils (.topo), or an ibnetdiscover dump taken as reference. Without a plan: what differs from the
+    /// rest of the fabric is suspected
+    #[arg(long, value_name = "FILE|DIR")]
+    plan: Option<PathBuf>,
+    /// Compare with one of the site's `fabrics`; a dump shows only the fabric in which it was made
+    #[arg(long, value_name = "NAME", requires = "plan")]
+    fabric: Option<String>,
     /// Output of ibnetdiscover, or a topology file of ibdiagnet; `-` for standard input
     #[arg(long, value_name = "DUMP|-")]
     discovered: PathBuf,
@@ -96,8 +108,62 @@ fn manifest(path: &Path, faults: Vec<PlanFault>) -> CliError {
     CliError::Manifest(faults.into_iter().map(fault).collect())
 }
 
+/// The cables of a site as a plan.
+pub(crate) fn plan_of_site(site: &Site) -> Result<Plan, CliError> {
+    valid(cabling::plan(site))
+}
+
+/// The cables of one fabric of a site as a plan.
+fn plan_of_fabric(site: &Site, name: &str) -> Result<Plan, CliError> {
+    let Some(fabric) = site.fabric_ids().find(|id| *site.fabric(*id).name == *name) else {
+        let known: Vec<&str> = site.fabrics.iter().map(|fabric| &*fabric.name).collect();
+        let fix = match known.as_slice() {
+            [] => "name the site's fabrics in the section `fabrics`".to_owned(),
+            known => format!("the site has {}", known.join(", ")),
+        };
+        return Err(CliError::usage(format!("the site has no fabric named {name}"), fix));
+    };
+    valid(cabling::plan_of(site, |switch| {
+        site.switch(switch).fabric == Some(fabric)
+    }))
+}
+
+fn valid(plan: Result<Plan, Vec<PlanFault>>) -> Result<Plan, CliError> {
+    plan.map_err(|faults| {
+        let words: Vec<String> = faults.iter().take(MOST_FAULTS).map(ToString::to_string).collect();
+        CliError::usage(
+            format!(
+                "the site's cables are not a valid plan of a fabric: {}",
+                words.join("; ")
+            ),
+            "correct them in the site files",
+        )
+    })
+}
+
+/// Whether a plan is a site: a directory, or a YAML file.
+fn is_site(path: &Path) -> bool {
+    let extension = path.extension().and_then(OsStr::to_str);
+    path.is_dir() || matches!(extension, Some("yaml" | "yml"))
+}
+
 /// A cabling list begins with its column names; any other text should be a topology file or a dump.
-fn read_plan(path: &Path) -> Result<Plan, CliError> {
+fn read_plan(cx: &Cx, path: &Path, fabric: Option<&str>) -> Result<Plan, CliError> {
+    if is_site(path) {
+        let site = load::site(cx, &[path.to_owned()])?;
+        if site.cables.is_empty() {
+            let message = format!("{}: the site describes no cables", path.display());
+            return Err(CliError::usage(message, "describe `switches` and `cables`"));
+        }
+        return match fabric {
+            Some(fabric) => plan_of_fabric(&site, fabric),
+            None => plan_of_site(&site),
+        };
+    }
+    if fabric.is_some() {
+        let message = format!("--fabric names a fabric of a site, and {} is no site", path.display());
+        return Err(CliError::usage(message, "leave out --fabric"));
+    }
     let bytes = bytes(path)?;
     let text = String::from_utf8_lossy(&bytes);
     let first = text

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 use super::{ShowArgs, bytes, note_findings, read_dump};
 
+/// Hosts that are no nodes, shown by name at most.
+const MAX_HOSTS: usize = 8;
+
 pub(super) fn run(cx: &Cx, args: &ShowArgs) -> Result<(), CliError> {
     let dump = read_dump(&args.dump, &bytes(&args.dump)?)?;
     note_findings(cx, &args.dump, &dump.findings, dump.more_findings);
@@ -35,7 +38,7 @@ fn role(role: Role) -> &'static str {
 
 fn rails(rails: Rails) -> String {
     match rails {
-        Rails::Unknown => "unknown: descriptions do not name the nodes".to_owned(),
+        Rails::Unknown => "unknown: descriptions do not name the nodes, or not the places of their adapters".to_owned(),
         Rails::NotOptimised => "not rail-optimised".to_owned(),
         Rails::Optimised(rails) => format!("rail-optimised, {rails} rails"),
     }
@@ -71,6 +74,17 @@ fn summary(dump: &Dump, shape: &Structure) -> Table {
     pair("links", counts.links.to_string());
     pair("levels", shape.levels.to_string());
     pair("units", shape.units.len().to_string());
+    let others = shape.units.iter().flat_map(|unit| &unit.others);
+    let named: Vec<&str> = others.clone().take(MAX_HOSTS).map(String::as_str).collect();
+    if !named.is_empty() {
+        let more = others.count() - named.len();
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        pair("other hosts", format!("{}{more}", named.join(", ")));
+    }
     pair("pods", shape.pods.len().to_string());
     pair("rails", rails(shape.rails));
     pair("worst leaf", ratio(shape.worst_leaf()));
@@ -169,7 +183,11 @@ fn value(dump: &Dump, shape: &Structure) -> Value {
         "rails": shape.rails,
         "worst_leaf_oversubscription": shape.worst_leaf(),
         "switches": shape.switches.iter().map(switch).collect::<Vec<_>>(),
-        "units": shape.units.iter().map(|unit| json!({"leaves": names(&unit.leaves), "nodes": unit.nodes})).collect::<Vec<_>>(),
+        "units": shape.units.iter().map(|unit| json!({
+            "leaves": names(&unit.leaves),
+            "nodes": unit.nodes,
+            "other_hosts": unit.others,
+        })).collect::<Vec<_>>(),
         "pods": shape.pods.iter().map(|pod| json!({
             "leaves": names(&pod.leaves),
             "spines": names(&pod.spines),

@@ -15,7 +15,7 @@ use tonic::Code;
 use super::{kw, maybe};
 use crate::site;
 
-/// Steps of one page.
+/// Number of steps in a page.
 const PAGE: i32 = 1000;
 
 /// `rackwright power explain`
@@ -30,29 +30,30 @@ pub struct ExplainArgs {
     site: Vec<PathBuf>,
 }
 
-/// Shows the way from the utility to each PSU.
+/// Shows the path from the utility to each PSU.
 pub async fn run(cx: &Cx, args: ExplainArgs) -> Result<(), CliError> {
     if !args.site.is_empty() {
         return site::explain::run(cx, &args.name, &args.site);
     }
     let client = cx.client().await?;
-    let told = ask(&client, &args.name).await?;
-    cx.ui
-        .item(&told, |paint| words(&told, |table| table.render(paint, cx.ui.width())))
+    let explained = find(&client, &args.name).await?;
+    cx.ui.item(&explained, |paint| {
+        text(&explained, |table| table.render(paint, cx.ui.width()))
+    })
 }
 
-/// A bare name is tried as a node's, then a cluster's, then a customer's.
-async fn ask(client: &Client, name: &str) -> Result<ExplainPowerResponse, CliError> {
+/// Tries a bare name as the name of a node, then of a cluster, then of a customer.
+async fn find(client: &Client, name: &str) -> Result<ExplainPowerResponse, CliError> {
     if name.contains('/') {
-        return all(client, name).await;
+        return all_pages(client, name).await;
     }
     for kind in ["nodes", "clusters"] {
-        match all(client, &format!("{kind}/{name}")).await {
+        match all_pages(client, &format!("{kind}/{name}")).await {
             Err(error) if error.code() == Some(Code::NotFound) => {}
             other => return other,
         }
     }
-    match all(client, &format!("customers/{name}")).await {
+    match all_pages(client, &format!("customers/{name}")).await {
         Err(error) if error.code() == Some(Code::NotFound) => Err(CliError::usage(
             format!("the site has no node, cluster or customer named {name}"),
             "`rackwright cluster list` and `rackwright node list` show the names",
@@ -61,9 +62,9 @@ async fn ask(client: &Client, name: &str) -> Result<ExplainPowerResponse, CliErr
     }
 }
 
-/// All steps, page by page.
-async fn all(client: &Client, name: &str) -> Result<ExplainPowerResponse, CliError> {
-    let mut told: Option<ExplainPowerResponse> = None;
+/// Reads all steps, page by page.
+async fn all_pages(client: &Client, name: &str) -> Result<ExplainPowerResponse, CliError> {
+    let mut explained: Option<ExplainPowerResponse> = None;
     let mut page_token = String::new();
     loop {
         let request = ExplainPowerRequest {
@@ -79,21 +80,21 @@ async fn all(client: &Client, name: &str) -> Result<ExplainPowerResponse, CliErr
         )
         .await?;
         page_token = page.next_page_token.clone();
-        match &mut told {
-            None => told = Some(page),
-            Some(told) => told.steps.extend(page.steps),
+        match &mut explained {
+            None => explained = Some(page),
+            Some(explained) => explained.steps.extend(page.steps),
         }
         if page_token.is_empty() {
-            let mut told = told.unwrap_or_default();
-            told.next_page_token.clear();
-            return Ok(told);
+            let mut explained = explained.unwrap_or_default();
+            explained.next_page_token.clear();
+            return Ok(explained);
         }
     }
 }
 
-fn words(told: &ExplainPowerResponse, render: impl FnOnce(&Table) -> String) -> String {
+fn text(explained: &ExplainPowerResponse, render: impl FnOnce(&Table) -> String) -> String {
     let mut out = String::new();
-    let measured = match told.measured_watts {
+    let measured = match explained.measured_watts {
         Some(watts) => format!("measured: {}", kw(watts)),
         None => "not all nodes are measured".to_owned(),
     };
@@ -101,11 +102,11 @@ fn words(told: &ExplainPowerResponse, render: impl FnOnce(&Table) -> String) -> 
     let _ = writeln!(
         out,
         "{}: {}, at most {} together; {measured}.",
-        clean(&told.name),
-        plural(usize::try_from(told.node_count).unwrap_or_default(), "node"),
-        kw(told.reserved_watts)
+        clean(&explained.name),
+        plural(usize::try_from(explained.node_count).unwrap_or_default(), "node"),
+        kw(explained.reserved_watts)
     );
-    for alarm in &told.alarms {
+    for alarm in &explained.alarms {
         let _ = writeln!(
             out,
             "ALARM {}: {}; {}",
@@ -114,17 +115,17 @@ fn words(told: &ExplainPowerResponse, render: impl FnOnce(&Table) -> String) -> 
             clean(&alarm.advice)
         );
     }
-    for psu in &told.psus {
+    for psu in &explained.psus {
         let _ = writeln!(out, "{}", psu_text(psu));
     }
     let _ = writeln!(out);
     let mut table = Table::new(&[
         "KIND", "NAME", "FED BY", "FEED", "RATED", "DERATED", "RESERVED", "THESE", "MEASURED", "NODES", "STARTS",
     ]);
-    for step in &told.steps {
+    for step in &explained.steps {
         let starts = match step.starts_at_once {
             0 => "all".to_owned(),
-            room => room.to_string(),
+            count => count.to_string(),
         };
         table.row([
             (&step.kind).into(),
@@ -141,10 +142,10 @@ fn words(told: &ExplainPowerResponse, render: impl FnOnce(&Table) -> String) -> 
         ]);
     }
     out.push_str(&render(&table));
-    if !told.losses.is_empty() {
+    if !explained.losses.is_empty() {
         let _ = writeln!(out);
     }
-    for loss in &told.losses {
+    for loss in &explained.losses {
         let _ = writeln!(out, "{}", loss_text(loss));
     }
     out
@@ -182,12 +183,12 @@ mod tests {
 
     #[test]
     fn one_node_and_one_psu_are_named_in_the_singular() {
-        let told = ExplainPowerResponse {
+        let explained = ExplainPowerResponse {
             name: "nodes/gpu-1".into(),
             node_count: 1,
             ..ExplainPowerResponse::default()
         };
-        assert!(words(&told, |_| String::new()).starts_with("nodes/gpu-1: 1 node, at most"));
+        assert!(text(&explained, |_| String::new()).starts_with("nodes/gpu-1: 1 node, at most"));
         let loss = |live| PowerLoss {
             feed: "A".into(),
             live,

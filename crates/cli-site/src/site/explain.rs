@@ -1,4 +1,4 @@
-//! `rackwright power explain --site`: a node's power from site files alone.
+//! `rackwright power explain --site`: how a node is fed, from site files without a server.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -7,12 +7,12 @@ use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::{Format, Table};
 use rackwright_cli_context::{Cx, names};
 use rackwright_site::model::Site;
-use rackwright_site::power::{Explanation, Loads, LossOutcome, PsuPath, explain};
+use rackwright_site::power::{Explanation, Loads, LossOutcome, PsuPath, Step, explain};
 use serde_json::{Value, json};
 
 use super::load;
 
-/// Shows the way from the utility to each PSU.
+/// Shows the power domains from the utility to each PSU, and what the node survives.
 pub fn run(cx: &Cx, node: &str, files: &[PathBuf]) -> Result<(), CliError> {
     let site = load::site(cx, files)?;
     let name = names::short("nodes", node);
@@ -29,15 +29,15 @@ pub fn run(cx: &Cx, node: &str, files: &[PathBuf]) -> Result<(), CliError> {
     match cx.ui.format() {
         Format::Json | Format::Yaml => cx.ui.value(&to_json(&site, &explanation)),
         Format::Name => cx.ui.line(&names::full("nodes", name)),
-        Format::Table => cx.ui.line(words(cx, &site, &explanation).trim_end()),
+        Format::Table => cx.ui.line(to_text(cx, &site, &explanation).trim_end()),
     }
 }
 
-fn kw(watts: f64) -> String {
+fn kilowatts(watts: f64) -> String {
     format!("{:.1} kW", watts / 1000.0)
 }
 
-fn words(cx: &Cx, site: &Site, explanation: &Explanation) -> String {
+fn to_text(cx: &Cx, site: &Site, explanation: &Explanation) -> String {
     let mut out = String::new();
     let Explanation {
         node,
@@ -52,40 +52,47 @@ fn words(cx: &Cx, site: &Site, explanation: &Explanation) -> String {
     let _ = writeln!(
         out,
         "{node}, a {sku} in rack {rack}, draws at most {}; {psus_needed} of its {} must work.",
-        kw(*max_watts),
+        kilowatts(*max_watts),
         plural(psus.len(), "PSU")
     );
-    // PSUs on one PDU share one path.
-    let mut groups: Vec<Vec<&PsuPath>> = Vec::new();
-    for psu in psus {
-        match groups.iter_mut().find(|group| same_path(group[0], psu)) {
-            Some(group) => group.push(psu),
-            None => groups.push(vec![psu]),
-        }
-    }
-    for group in groups {
+    for group in groups_by_path(psus) {
         let _ = writeln!(out);
         for psu in &group {
             let _ = writeln!(out, "{}", psu_text(psu));
         }
-        out.push_str(&steps(cx, site, group[0]));
+        out.push_str(&path_table(cx, site, group[0]));
     }
     let _ = writeln!(out);
     for loss in &explanation.losses {
         let _ = writeln!(out, "{}", loss_text(loss));
     }
-    let survives = if explanation.survives_psu_loss {
-        "the node stays on"
-    } else {
-        "the node goes down"
-    };
-    let _ = writeln!(out, "Any one PSU lost: {survives}.");
+    let _ = writeln!(out, "Any one PSU lost: {}.", fate(explanation.survives_psu_loss));
     out
 }
 
-fn same_path(a: &PsuPath, b: &PsuPath) -> bool {
-    let last = |psu: &PsuPath| psu.steps.last().map(|step| step.domain);
-    last(a) == last(b)
+/// The PSUs in groups with one path: PSUs on one PDU, or PSUs that are not plugged in.
+fn groups_by_path(psus: &[PsuPath]) -> Vec<Vec<&PsuPath>> {
+    let mut groups: Vec<Vec<&PsuPath>> = Vec::new();
+    for psu in psus {
+        match groups.iter_mut().find(|group| has_same_path(group[0], psu)) {
+            Some(group) => group.push(psu),
+            None => groups.push(vec![psu]),
+        }
+    }
+    groups
+}
+
+/// Whether two paths end in the same domain: each domain has one path from the utility.
+fn has_same_path(a: &PsuPath, b: &PsuPath) -> bool {
+    let last_domain = |psu: &PsuPath| psu.steps.last().map(|step| step.domain);
+    last_domain(a) == last_domain(b)
+}
+
+fn fate(survives: bool) -> &'static str {
+    match survives {
+        true => "the node stays on",
+        false => "the node goes down",
+    }
 }
 
 fn psu_text(psu: &PsuPath) -> String {
@@ -99,16 +106,17 @@ fn psu_text(psu: &PsuPath) -> String {
         .unwrap_or_default();
     let limit = psu
         .outlet_watts
-        .map(|watts| format!(", carries {}", kw(watts)))
+        .map(|watts| format!(", carries {}", kilowatts(watts)))
         .unwrap_or_default();
     format!(
         "PSU {} draws {} from outlet {outlet}{phase}{limit}",
         psu.psu,
-        kw(psu.psu_watts)
+        kilowatts(psu.psu_watts)
     )
 }
 
-fn steps(cx: &Cx, site: &Site, psu: &PsuPath) -> String {
+/// The table of the domains from the utility to a PSU; empty if the PSU is not plugged in.
+fn path_table(cx: &Cx, site: &Site, psu: &PsuPath) -> String {
     let mut table = Table::new(&[
         "KIND",
         "NAME",
@@ -127,11 +135,11 @@ fn steps(cx: &Cx, site: &Site, psu: &PsuPath) -> String {
             domain.kind.name().into(),
             (&*domain.name).into(),
             feed.into(),
-            kw(step.capacity_watts).into(),
-            kw(step.load_watts).into(),
+            kilowatts(step.capacity_watts).into(),
+            kilowatts(step.load_watts).into(),
             format!("{:.0} %", 100.0 * step.load_watts / step.capacity_watts).into(),
-            kw(step.node_watts).into(),
-            step.measured_watts.map(kw).unwrap_or_default().into(),
+            kilowatts(step.node_watts).into(),
+            step.measured_watts.map(kilowatts).unwrap_or_default().into(),
         ]);
     }
     if table.is_empty() {
@@ -148,28 +156,24 @@ fn loss_text(loss: &LossOutcome) -> String {
         psu_watts,
         survives,
     } = loss;
-    let end = if *survives {
-        "the node stays on"
-    } else {
-        "the node goes down"
-    };
+    let fate = fate(*survives);
     match live {
-        0 => format!("Feed {feed} lost: no PSU remains, {end}."),
+        0 => format!("Feed {feed} lost: no PSU remains, {fate}."),
         1 => format!(
-            "Feed {feed} lost: 1 PSU remains and supplies {}, it draws {}: {end}.",
-            kw(*live_watts),
-            kw(*psu_watts)
+            "Feed {feed} lost: 1 PSU remains and supplies {}, it draws {}: {fate}.",
+            kilowatts(*live_watts),
+            kilowatts(*psu_watts)
         ),
         _ => format!(
-            "Feed {feed} lost: {live} PSUs remain and supply {}, each draws {}: {end}.",
-            kw(*live_watts),
-            kw(*psu_watts)
+            "Feed {feed} lost: {live} PSUs remain and supply {}, each draws {}: {fate}.",
+            kilowatts(*live_watts),
+            kilowatts(*psu_watts)
         ),
     }
 }
 
 fn to_json(site: &Site, explanation: &Explanation) -> Value {
-    let step = |step: &rackwright_site::power::Step| {
+    let step = |step: &Step| {
         let domain = site.domain(step.domain);
         json!({
             "kind": domain.kind.name(),

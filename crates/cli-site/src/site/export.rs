@@ -9,13 +9,10 @@ use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::{Format, clean};
 use rackwright_cli_context::save::{self, Present};
 use rackwright_infiniband::topo;
-use rackwright_planner::cabling;
 use rackwright_site::file::{Source, check};
 
 use super::show;
-
-/// Most cabling faults that are shown.
-const MOST_FAULTS: usize = 5;
+use crate::fabric::plan_of_site;
 
 /// `rackwright site export`
 #[derive(Debug, Args)]
@@ -64,16 +61,7 @@ fn topology(site: &Site) -> Result<String, CliError> {
             "`rackwright site export DIR`, then `rackwright site validate DIR` shows the errors",
         )
     })?;
-    let plan = cabling::plan(&checked).map_err(|faults| {
-        let words: Vec<String> = faults.iter().take(MOST_FAULTS).map(ToString::to_string).collect();
-        CliError::usage(
-            format!(
-                "the site's cables are not a valid plan of a fabric: {}",
-                words.join("; ")
-            ),
-            "correct them in the site files",
-        )
-    })?;
+    let plan = plan_of_site(&checked)?;
     let version = site.metadata.clone().unwrap_or_default().resource_version;
     let title = format!("{}, version {version} of the site", clean(&site.title));
     Ok(topo::write(plan.fabric(), &title))

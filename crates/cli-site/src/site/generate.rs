@@ -23,7 +23,7 @@ pub struct GenerateArgs {
     #[arg(long, default_value_t = 0, value_name = "0-255")]
     seed: u8,
     /// Name of the site
-    #[arg(long, default_value = "reference")]
+    #[arg(long, default_value = "reference", value_parser = super::name)]
     name: String,
     /// File to write (default: standard output)
     #[arg(short, long, value_name = "FILE")]

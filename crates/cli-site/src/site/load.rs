@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 
 use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::{CliError, plural};
-use rackwright_cli_context::given::{read_beginning, yaml_files};
+use rackwright_cli_context::given::{read_beginning, read_bytes, yaml_files};
 use rackwright_cli_context::output::{Paint, Tone, clean};
-use rackwright_site::file::{Checked, MAX_FILE_BYTES, Source, check};
+use rackwright_site::file::{Checked, MAX_TOTAL_BYTES, Source, TooLarge, check};
 use rackwright_site::finding::{Finding, Findings, Severity};
 use rackwright_site::model::Site;
 
@@ -22,13 +23,15 @@ pub struct Files(Vec<(String, String)>);
 impl Files {
     /// Reads files and directories.
     pub fn read(paths: &[PathBuf]) -> Result<Self, CliError> {
-        let mut files = Vec::new();
-        for path in paths {
-            for file in yaml_files(path)? {
-                files.push((file.display().to_string(), read_file(&file)?));
-            }
-        }
-        Ok(Self(files))
+        // The check reports the place of bytes that are not UTF-8, together with the faults of other files.
+        let read = |path: &Path| {
+            let bytes = read_bytes("read", path, MAX_TOTAL_BYTES as u64 + 1)?;
+            let lossy = |error: FromUtf8Error| String::from_utf8_lossy(error.as_bytes()).into_owned();
+            Ok(String::from_utf8(bytes).unwrap_or_else(lossy))
+        };
+        let files = read_site_files_with(paths, read)?;
+        let named = files.into_iter().map(|(path, text)| (path.display().to_string(), text));
+        Ok(Self(named.collect()))
     }
 
     /// Files that are already read, by name.
@@ -39,6 +42,12 @@ impl Files {
     pub fn check(&self) -> Checked {
         let sources: Vec<Source<'_>> = self.0.iter().map(|(name, text)| Source { name, text }).collect();
         check(&sources)
+    }
+
+    /// Like [`Files::check`], with warnings about the fabric that the files describe.
+    pub fn check_fabric(&self) -> Checked {
+        let sources: Vec<Source<'_>> = self.0.iter().map(|(name, text)| Source { name, text }).collect();
+        rackwright_planner::check(&sources)
     }
 
     pub fn names(&self) -> Vec<&str> {
@@ -65,10 +74,44 @@ impl Files {
     }
 }
 
+/// The texts of site files and of directories of site files. Files that are too large for a site are not read.
+///
+/// # Errors
+/// A file cannot be read or is not UTF-8 text, or the files are too large.
+pub fn read_site_files(paths: &[PathBuf]) -> Result<Vec<(PathBuf, String)>, CliError> {
+    read_site_files_with(paths, read_file)
+}
+
+/// The same with the text of each file from `read`.
+fn read_site_files_with(
+    paths: &[PathBuf],
+    read: impl Fn(&Path) -> Result<String, CliError>,
+) -> Result<Vec<(PathBuf, String)>, CliError> {
+    let mut found = Vec::new();
+    for path in paths {
+        found.extend(yaml_files(path)?);
+    }
+    // The size of standard input is known only after it is read.
+    let size = |path: &PathBuf| std::fs::metadata(path).map_or(0, |file| file.len());
+    check_size(found.iter().map(size).sum())?;
+    let (mut texts, mut total) = (Vec::new(), 0);
+    for path in found {
+        let text = read(&path)?;
+        total += text.len() as u64;
+        check_size(total)?;
+        texts.push((path, text));
+    }
+    Ok(texts)
+}
+
+fn check_size(bytes: u64) -> Result<(), CliError> {
+    TooLarge::check(bytes).map_err(|error| CliError::usage(error.to_string(), TooLarge::FIX))
+}
+
 /// A file, or standard input.
 pub fn read_file(path: &Path) -> Result<String, CliError> {
-    // One byte more, so that the check notices a file that is too large.
-    read_beginning("read", path, MAX_FILE_BYTES as u64 + 1)
+    // One byte more, so that the caller notices a file that is too large.
+    read_beginning("read", path, MAX_TOTAL_BYTES as u64 + 1)
 }
 
 /// `racks.yaml:19:9: `, or less if a finding has no position.
@@ -140,4 +183,29 @@ pub fn site(cx: &Cx, paths: &[PathBuf]) -> Result<Site, CliError> {
 /// The error for invalid input, with the number of faults.
 pub fn refused(findings: &Findings) -> CliError {
     CliError::usage(format!("{} in the site", plural(findings.errors, "error")), "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_too_large_are_refused_before_they_are_read() {
+        let temp = tempfile::tempdir().unwrap();
+        for (name, bytes) in [("a.yaml", MAX_TOTAL_BYTES as u64), ("b.yaml", 1)] {
+            // The file takes no room on the disk.
+            let file = std::fs::File::create(temp.path().join(name)).unwrap();
+            file.set_len(bytes).unwrap();
+        }
+        let paths = [temp.path().to_owned()];
+        match read_site_files(&paths) {
+            Err(CliError::Usage { message, hint }) => {
+                let wanted = "the site description is too large: 256.1 MiB of at most 256 MiB";
+                assert_eq!((message.as_str(), hint.as_str()), (wanted, TooLarge::FIX));
+            }
+            other => panic!("{:?}", other.map(|files| files.len())),
+        }
+        let small = [temp.path().join("b.yaml")];
+        assert_eq!(read_site_files(&small).unwrap()[0].1, "\0");
+    }
 }

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::CliError;
+use rackwright_site::file::check_name;
 
 /// `rackwright site`
 #[derive(Debug, Subcommand)]
@@ -51,6 +52,11 @@ pub struct Paths {
     /// File, directory (its *.yaml and *.yml files) or `-` for standard input; together they describe one site
     #[arg(required = true, value_name = "FILE|DIR|-")]
     paths: Vec<PathBuf>,
+}
+
+/// Parses an argument that becomes a name in a site file.
+fn name(text: &str) -> Result<String, String> {
+    check_name(text).map(|()| text.to_owned())
 }
 
 /// Runs a site command.

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use rackwright_api::v1::{SiteFile, SiteFilePart, SiteFinding};
 use rackwright_cli_context::error::CliError;
-use rackwright_cli_context::given::yaml_files;
 use rackwright_site::file::MAX_TOTAL_BYTES;
 use rackwright_site::finding::{Finding, Findings, Severity};
 use tonic::Status;
 
-use super::load::{Files, read_file};
+use super::load::{Files, read_site_files};
 
 /// Largest answer about site files, in bytes: room for one finding or change per line of all files.
 pub const MAX_PLAN_BYTES: usize = MAX_TOTAL_BYTES + (16 << 20);
@@ -32,26 +31,16 @@ impl SentFiles {
     /// Reads files and directories. A file is sent under its own name. Only if several files share a name, the name of
     /// the directory is added, so that the site does not depend on the place from which it was applied.
     pub fn read(paths: &[PathBuf]) -> Result<Self, CliError> {
-        let mut found = Vec::new();
-        for path in paths {
-            found.extend(yaml_files(path)?);
-        }
+        let found = read_site_files(paths)?;
         let mut count: HashMap<String, usize> = HashMap::new();
-        for path in &found {
+        for (path, _) in &found {
             *count.entry(name(path)).or_default() += 1;
         }
         let (mut files, mut local, mut shown) = (Vec::new(), Vec::new(), HashMap::new());
-        let mut total = 0;
-        for path in &found {
-            let text = read_file(path)?;
-            total += text.len();
-            if total > MAX_TOTAL_BYTES {
-                let message = format!("the files have more than {} MiB together", MAX_TOTAL_BYTES >> 20);
-                return Err(CliError::usage(message, ""));
-            }
-            let mut name = name(path);
+        for (path, text) in found {
+            let mut name = name(&path);
             if count.get(&name).is_some_and(|count| *count > 1) {
-                name = format!("{}-{name}", folder(path));
+                name = format!("{}-{name}", folder(&path));
             }
             let given = path.display().to_string();
             if let Some(other) = shown.insert(name.clone(), given.clone()) {

@@ -13,7 +13,7 @@ use super::load::{Files, refused};
 /// Shows the findings and, if there is no error, a summary of the site in numbers.
 pub fn run(cx: &Cx, paths: &[PathBuf]) -> Result<(), CliError> {
     let files = Files::read(paths)?;
-    let Checked { site, findings } = files.check();
+    let Checked { site, findings } = files.check_fabric();
     let summary = site.map(|site| site.summary());
     match cx.ui.format() {
         Format::Json | Format::Yaml => cx.ui.value(&json!({

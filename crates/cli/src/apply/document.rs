@@ -141,7 +141,7 @@ impl Reader<'_> {
         }
         let id = self.required(&mut fields, "id");
         if let Some((at, id)) = &id
-            && !is_node_id(id)
+            && !names::is_id(id)
         {
             self.fault(
                 *at,
@@ -361,16 +361,6 @@ impl Reader<'_> {
     }
 }
 
-/// 1 to 63 of a-z 0-9 and '-', a letter or digit first and last.
-fn is_node_id(id: &str) -> bool {
-    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let bytes = id.as_bytes();
-    let ends = [bytes.first(), bytes.last()]
-        .iter()
-        .all(|b| b.is_some_and(|b| good(*b)));
-    ends && bytes.len() <= 63 && bytes.iter().all(|b| good(*b) || *b == b'-')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -408,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told_with_its_place() {
+    fn every_fault_is_reported_with_its_place() {
         let text =
             "kind: Node\nid: GPU\nbmc:\n  adress: https://h\n  username: admin\nspeed: 3\n---\nkind: Rack\n---\n- x\n";
         let (_, faults) = read(text);
@@ -429,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_not_read_are_faults_beside_the_others() {
+    fn values_that_cannot_be_parsed_are_listed_with_the_other_faults() {
         let text = "kind: Node\nid: a\nbmc: {address: https://h, username: u, password: p}\nsku: &x h100\nid: b\n\
                     labels: {rack: *x, rack: 2, row: 1}\n---\nkind: Rack\n---\nid: [\n";
         let (_, faults) = read(text);
@@ -494,10 +484,10 @@ mod tests {
     #[test]
     fn node_ids() {
         for id in ["a", "gpu-001", "0"] {
-            assert!(is_node_id(id), "{id}");
+            assert!(names::is_id(id), "{id}");
         }
         for id in ["", "-a", "a-", "A", "a.b", &"a".repeat(64)] {
-            assert!(!is_node_id(id), "{id}");
+            assert!(!names::is_id(id), "{id}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The steps that bring the nodes to the state of the documents. No I/O.
+//! Computes the steps that bring the nodes to the state of the documents. No I/O.
 
 use std::collections::HashMap;
 
@@ -6,15 +6,17 @@ use rackwright_api::v1::{Bmc, EnrollNodeRequest, Metadata, Mutation, Node, NodeS
 use rackwright_cli_context::names;
 use secrecy::ExposeSecret as _;
 
-use super::document::Document;
+use super::document::{BmcDocument, Document};
 use crate::node::labels_text;
 
 /// One node and its action.
 #[derive(Debug)]
 pub struct Step {
+    /// Id of the node.
     pub id: String,
+    /// The request that the step sends, if it sends one.
     pub action: Action,
-    /// The changes in words for people.
+    /// The changes, as texts for people.
     pub changes: Vec<String>,
     /// The operation that the server started.
     pub operation: Option<Operation>,
@@ -22,15 +24,19 @@ pub struct Step {
     pub done: bool,
 }
 
-/// What is done.
+/// The request of a step.
 #[derive(Debug)]
 pub enum Action {
+    /// The node does not exist.
     Enroll(Box<EnrollNodeRequest>),
+    /// The node differs from its document.
     Change(Box<UpdateNodeRequest>),
+    /// The node agrees with its document: no request.
     Nothing,
 }
 
 impl Action {
+    /// The node's state after the step, as one word for people.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Enroll(_) => "enrolled",
@@ -40,17 +46,18 @@ impl Action {
     }
 }
 
-/// Compares documents with the existing nodes. With `passwords`, all BMC passwords are sent again.
-pub fn plan(documents: Vec<Document>, present: &[Node], passwords: bool) -> Vec<Step> {
-    let present: HashMap<&str, &Node> = present
+/// Compares the documents with the existing nodes: one step for each document. With `resend_passwords`, all BMC passwords
+/// are sent again.
+pub fn plan(documents: Vec<Document>, existing: &[Node], resend_passwords: bool) -> Vec<Step> {
+    let existing: HashMap<&str, &Node> = existing
         .iter()
         .map(|node| (names::short("nodes", &node.name), node))
         .collect();
     documents
         .into_iter()
-        .map(|document| match present.get(document.id.as_str()) {
+        .map(|document| match existing.get(document.id.as_str()) {
             None => enroll(document),
-            Some(node) => compare(document, node, passwords),
+            Some(node) => change(document, node, resend_passwords),
         })
         .collect()
 }
@@ -65,6 +72,7 @@ fn step(id: String, action: Action, changes: Vec<String>) -> Step {
     }
 }
 
+/// The step that enrolls a document's node.
 fn enroll(document: Document) -> Step {
     let bmc = Bmc {
         address: document.bmc.address,
@@ -87,17 +95,21 @@ fn enroll(document: Document) -> Step {
     step(document.id, Action::Enroll(Box::new(request)), Vec::new())
 }
 
-/// Collects the paths and descriptions of differences.
+/// The differences between a node and its document.
 #[derive(Default)]
 struct Differences {
+    /// Paths of the fields, for the update mask.
     paths: Vec<String>,
+    /// Each change in words for people.
     words: Vec<String>,
 }
 
 impl Differences {
-    fn compare(&mut self, path: &str, is: &str, wanted: Option<&str>) -> String {
+    /// Adds the field at `path` if its wanted value differs from the present one. Returns the field's value in the request:
+    /// the wanted one, or nothing if the document leaves the field unchanged.
+    fn add_field(&mut self, path: &str, present: &str, wanted: Option<&str>) -> String {
         let Some(wanted) = wanted else { return String::new() };
-        if is != wanted {
+        if present != wanted {
             let shown = |text: &str| {
                 if text.is_empty() {
                     "nothing".to_owned()
@@ -106,56 +118,64 @@ impl Differences {
                 }
             };
             let field = path.rsplit_once("spec.").map_or(path, |(_, field)| field);
-            self.words.push(format!("{field} {} -> {}", shown(is), shown(wanted)));
-            self.paths.push(path.to_owned());
+            let words = format!("{field} {} -> {}", shown(present), shown(wanted));
+            self.add(path, words);
         }
         wanted.to_owned()
     }
+
+    fn add(&mut self, path: &str, words: String) {
+        self.paths.push(path.to_owned());
+        self.words.push(words);
+    }
 }
 
-fn compare(document: Document, node: &Node, passwords: bool) -> Step {
-    let spec = node.spec.clone().unwrap_or_default();
-    let is = spec.bmc.unwrap_or_default();
-    let metadata = node.metadata.clone().unwrap_or_default();
-    let wanted = &document.bmc;
-    let mut found = Differences::default();
-    // The control plane has its own password for this BMC, and perhaps its own account: the document's login is an older
+/// Compares a node's BMC with its document. Returns the BMC in the request, and its differences.
+fn compare_bmc(wanted: &BmcDocument, node: &Node, resend_password: bool) -> (Bmc, Differences) {
+    let spec = node.spec.as_ref();
+    let present = spec.and_then(|spec| spec.bmc.clone()).unwrap_or_default();
+    let status = node.status.as_ref();
+    let has_own_login = status.is_some_and(|status| status.bmc_password_change_time.is_some());
+    // Once the control plane has its own password for the BMC, and perhaps its own account, the document's login is an older
     // one.
-    let is_ours = node
-        .status
-        .as_ref()
-        .is_some_and(|s| s.bmc_password_change_time.is_some())
-        && !passwords;
+    let sends_login = resend_password || !has_own_login;
+    let mut differences = Differences::default();
     let mut bmc = Bmc {
-        address: found.compare("spec.bmc.address", &is.address, Some(&wanted.address)),
-        username: found.compare(
+        address: differences.add_field("spec.bmc.address", &present.address, Some(&wanted.address)),
+        username: differences.add_field(
             "spec.bmc.username",
-            &is.username,
-            (!is_ours).then_some(wanted.username.as_str()),
+            &present.username,
+            sends_login.then_some(wanted.username.as_str()),
         ),
         password: String::new(),
-        certificate_sha256: found.compare(
+        certificate_sha256: differences.add_field(
             "spec.bmc.certificate_sha256",
-            &is.certificate_sha256,
+            &present.certificate_sha256,
             wanted.certificate_sha256.as_deref(),
         ),
-        system: found.compare("spec.bmc.system", &is.system, wanted.system.as_deref()),
+        system: differences.add_field("spec.bmc.system", &present.system, wanted.system.as_deref()),
     };
-    if passwords || (!is_ours && !found.paths.is_empty()) {
-        // A password cannot be read back, so a difference is unknown; it is sent with the rest of the BMC.
+    // A password cannot be read back, so a difference is unknown; it is sent with any other change of the BMC.
+    if resend_password || (sends_login && !differences.paths.is_empty()) {
         bmc.password = wanted.password.expose_secret().to_owned();
-        found.paths.push("spec.bmc.password".to_owned());
-        found.words.push("bmc.password sent again".to_owned());
+        differences.add("spec.bmc.password", "bmc.password sent again".to_owned());
     }
-    let sku = found.compare("spec.sku", &spec.sku, document.sku.as_deref());
+    (bmc, differences)
+}
+
+/// The step that changes a node to its document.
+fn change(document: Document, node: &Node, resend_passwords: bool) -> Step {
+    let spec = node.spec.clone().unwrap_or_default();
+    let metadata = node.metadata.clone().unwrap_or_default();
+    let (bmc, mut differences) = compare_bmc(&document.bmc, node, resend_passwords);
+    let sku = differences.add_field("spec.sku", &spec.sku, document.sku.as_deref());
     let boot_macs = document.boot_macs.unwrap_or_else(|| spec.boot_macs.clone());
-    found.compare("spec.boot_macs", &spec.boot_macs.join(" "), Some(&boot_macs.join(" ")));
+    differences.add_field("spec.boot_macs", &spec.boot_macs.join(" "), Some(&boot_macs.join(" ")));
     let labels = document.labels.unwrap_or_else(|| metadata.labels.clone());
     if labels != metadata.labels {
-        found.paths.push("metadata.labels".to_owned());
-        found.words.push(label_changes(&metadata.labels, &labels));
+        differences.add("metadata.labels", label_changes(&metadata.labels, &labels));
     }
-    if found.paths.is_empty() {
+    if differences.paths.is_empty() {
         return step(document.id, Action::Nothing, Vec::new());
     }
     let request = UpdateNodeRequest {
@@ -172,39 +192,38 @@ fn compare(document: Document, node: &Node, passwords: bool) -> Step {
             }),
             ..Node::default()
         }),
-        update_mask: Some(prost_types::FieldMask { paths: found.paths }),
+        update_mask: Some(prost_types::FieldMask {
+            paths: differences.paths,
+        }),
         mutation: Some(Mutation {
             idempotency_key: String::new(),
             resource_version: metadata.resource_version,
         }),
     };
-    step(document.id, Action::Change(Box::new(request)), found.words)
+    step(document.id, Action::Change(Box::new(request)), differences.words)
 }
 
+/// The changes of labels as the arguments of `rackwright node label`: `labels k=v removed-`.
 fn label_changes(before: &HashMap<String, String>, after: &HashMap<String, String>) -> String {
     let set: HashMap<_, _> = after
         .iter()
-        .filter(|(k, v)| before.get(*k) != Some(v))
-        .map(|(k, v)| (k.clone(), v.clone()))
+        .filter(|(key, value)| before.get(*key) != Some(value))
+        .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     let mut removed: Vec<_> = before
         .keys()
-        .filter(|k| !after.contains_key(*k))
-        .map(|k| format!("{k}-"))
+        .filter(|key| !after.contains_key(*key))
+        .map(|key| format!("{key}-"))
         .collect();
     removed.sort();
-    let set = labels_text(&set);
-    let parts: Vec<&str> = [set.as_str()]
-        .into_iter()
-        .chain(removed.iter().map(String::as_str))
-        .collect();
+    let mut parts = vec![labels_text(&set)];
+    parts.extend(removed);
     format!("labels {}", parts.join(" ").trim())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apply::document::BmcDocument;
     use secrecy::SecretString;
 
     fn document() -> Document {
@@ -255,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_document_does_not_name_stays() {
+    fn fields_that_a_document_does_not_name_stay() {
         let steps = plan(vec![document()], &[present()], false);
         assert_eq!(steps[0].action.name(), "unchanged");
     }
@@ -270,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_sent_and_told() {
+    fn differences_are_sent_and_printed() {
         let mut wanted = document();
         wanted.sku = Some("b200".into());
         wanted.labels = Some(HashMap::from([("rack".to_owned(), "r2".to_owned())]));
@@ -326,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_password_goes_with_the_rest_of_the_bmc() {
+    fn the_password_is_sent_with_the_rest_of_the_bmc() {
         let mut wanted = document();
         wanted.bmc.address = "https://other".into();
         let steps = plan(vec![wanted], &[present()], false);

@@ -99,27 +99,27 @@ impl RoleArg {
 /// `rackwright whoami`
 pub async fn whoami(cx: &Cx) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let me = rpc!(
+    let caller = rpc!(
         client,
         AuthServiceClient.who_am_i,
         "read your identity",
         WhoAmIRequest {}
     )
     .await?;
-    cx.ui.item(&me, |paint| {
+    cx.ui.item(&caller, |paint| {
         let mut table = Table::pairs();
-        table.row(["member".into(), me.member.as_str().into()]);
-        table.row(["role".into(), role_name(me.role).into()]);
-        if !me.customer.is_empty() {
-            table.row(["customer".into(), me.customer.as_str().into()]);
+        table.row(["member".into(), caller.member.as_str().into()]);
+        table.row(["role".into(), role_name(caller.role).into()]);
+        if !caller.customer.is_empty() {
+            table.row(["customer".into(), caller.customer.as_str().into()]);
         }
-        if me.control_paused {
+        if caller.control_paused {
             table.row([
                 "control plane".into(),
                 "paused: answers reads, acts on no machine".into(),
             ]);
         }
-        if let Some(end) = &me.expire_time {
+        if let Some(end) = &caller.expire_time {
             let left = units::duration(-units::since(end, units::now()));
             table.row([
                 "credential ends".into(),

@@ -42,10 +42,10 @@ pub async fn run(cx: &Cx, args: RecordArgs) -> Result<(), CliError> {
         ..RecordLimits::default()
     };
     let ui = cx.ui;
-    let mut told = 0;
+    let mut reported = 0;
     let progress = |read: usize, left: usize| {
-        if read >= told + 500 {
-            told = read;
+        if read >= reported + 500 {
+            reported = read;
             ui.note(&format!("{read} resources read, at least {left} left"));
         }
     };

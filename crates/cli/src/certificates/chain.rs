@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_chain_holds_also_when_some_are_shown_by_their_hash_alone() {
+    fn a_complete_chain_is_valid_also_with_entries_that_are_only_hashes() {
         let lines = chain(&[1000, 2000, 3000, 4000]);
         assert_eq!(faults(&lines), [""; 0]);
         let key = public(&pair(7));
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_found_with_its_position() {
+    fn a_wrong_certificate_is_found_with_its_position() {
         let whole = chain(&[1000, 2000, 3000, 4000]);
         let mut removed = whole.clone();
         removed.remove(2);
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_ours_is_refused() {
+    fn malformed_files_are_refused() {
         for text in ["", "{}", "nothing", "{\"format\":\"rackwright-erase-chain-v1\"}"] {
             assert!(File::read(text).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Changes of a cluster between two readings, as lines. No I/O.
+//! The changes of a cluster between two readings, one line for each change. No I/O.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,46 +9,50 @@ use rackwright_cli_context::names::listed;
 use rackwright_cli_context::output::clean;
 use rackwright_cli_context::{names, units};
 
-use super::show::open_words;
+use super::show::open_reason;
 use super::{short, state_name};
 
-/// One line: the time, if it is known, and the change.
+/// A change of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
+    /// When the cluster changed, if this is known.
     pub time: Option<Timestamp>,
-    pub words: String,
+    /// The change in words for people, without the cluster's name.
+    pub text: String,
 }
 
 impl Change {
-    fn now(words: String) -> Self {
-        Self { time: None, words }
+    /// A change between two readings, at an unknown time.
+    fn undated(text: String) -> Self {
+        Self { time: None, text }
     }
 
-    /// `2026-01-02T03:04:05Z  alpha  is building`; `now`, in seconds since the epoch, replaces an unknown time.
+    /// The line for the cluster with this name: `2026-01-02T03:04:05Z  alpha  is building`. `now`, in seconds since the
+    /// epoch, replaces an unknown time.
     pub fn line(&self, name: &str, now: f64) -> String {
         let time = self
             .time
             .as_ref()
             .map_or_else(|| units::stamp_seconds(now), units::stamp);
-        clean(&format!("{time}  {name}  {}", self.words))
+        clean(&format!("{time}  {name}  {}", self.text))
     }
 }
 
-/// The state at the first reading.
+/// The cluster's state at the first reading, and what the cluster waits for.
 pub fn first(cluster: &Cluster) -> Vec<Change> {
     let status = cluster.status.clone().unwrap_or_default();
     let mut changes = vec![Change {
         time: status.state_since,
-        words: format!("is {}{}", state_name(status.state), because(&status.reason)),
+        text: format!("is {}{}", state_name(status.state), because(&status.reason)),
     }];
-    changes.extend(waits(&ClusterStatus::default(), &status));
+    changes.extend(new_wait(&ClusterStatus::default(), &status));
     changes
 }
 
 /// The differences at a later reading, in chronological order as far as it is known.
 pub fn between(before: &Cluster, after: &Cluster) -> Vec<Change> {
-    if before.metadata.as_ref().map(|m| &m.uid) != after.metadata.as_ref().map(|m| &m.uid) {
-        let mut changes = vec![Change::now(format!("{} was created again", short(&after.name)))];
+    if uid(before) != uid(after) {
+        let mut changes = vec![Change::undated(format!("{} was created again", short(&after.name)))];
         changes.extend(first(after));
         return changes;
     }
@@ -59,10 +63,15 @@ pub fn between(before: &Cluster, after: &Cluster) -> Vec<Change> {
     let mut changes = transitions(&before, &after);
     changes.extend(members(&before.members, &after.members));
     changes.extend(partition(before.partition.as_ref(), after.partition.as_ref()));
-    changes.extend(waits(&before, &after));
+    changes.extend(new_wait(&before, &after));
     changes
 }
 
+fn uid(cluster: &Cluster) -> Option<&str> {
+    cluster.metadata.as_ref().map(|metadata| metadata.uid.as_str())
+}
+
+/// `: REASON`; empty without a reason.
 fn because(reason: &str) -> String {
     if reason.is_empty() {
         String::new()
@@ -71,80 +80,77 @@ fn because(reason: &str) -> String {
     }
 }
 
-/// New edges of the history, the oldest first.
+/// The new transitions of the history, the oldest first. The history itself has the newest first.
 fn transitions(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Change> {
-    let known = before.history.first();
-    let new = after.history.iter().take_while(|step| Some(*step) != known);
-    let line = |step: &ClusterTransition| {
+    let newest_known = before.history.first();
+    let new = after.history.iter().take_while(|step| Some(*step) != newest_known);
+    let change = |step: &ClusterTransition| {
         let spent = step.time_in_former_state.as_ref().map(units::proto_seconds);
-        let after = spent.map(|spent| format!(" after {}", units::duration(spent)));
+        let spent = spent.map(|seconds| format!(" after {}", units::duration(seconds)));
         let (from, to) = (state_name(step.from_state), state_name(step.to_state));
         Change {
             time: step.time,
-            words: format!("{from} -> {to}{}{}", after.unwrap_or_default(), because(&step.reason)),
+            text: format!("{from} -> {to}{}{}", spent.unwrap_or_default(), because(&step.reason)),
         }
     };
-    let mut lines: Vec<Change> = new.map(line).collect();
-    lines.reverse();
-    lines
+    let mut changes: Vec<Change> = new.map(change).collect();
+    changes.reverse();
+    changes
 }
 
-/// Nodes with a changed standing; nodes with the same new standing share a line.
+/// New nodes, nodes with a changed standing or reason, and nodes that left. Nodes with the same change share a line.
 fn members(before: &[ClusterMember], after: &[ClusterMember]) -> Vec<Change> {
     let former: HashMap<&str, &ClusterMember> = before.iter().map(|member| (&*member.node, member)).collect();
     let present: HashSet<&str> = after.iter().map(|member| &*member.node).collect();
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
-    let mut put = |words: String, node: &str| {
+    let mut add = |text: String, node: &str| {
         let node = names::short("nodes", node).to_owned();
-        match groups.iter_mut().find(|(known, _)| *known == words) {
+        match groups.iter_mut().find(|(known, _)| *known == text) {
             Some((_, nodes)) => nodes.push(node),
-            None => groups.push((words, vec![node])),
+            None => groups.push((text, vec![node])),
         }
     };
     for member in after {
-        let words = format!("{}{}", member.standing, because(&member.reason));
+        let text = format!("{}{}", member.standing, because(&member.reason));
         match former.get(&*member.node) {
-            None => put(format!("new: {words}"), &member.node),
-            Some(was) if (&was.standing, &was.reason) != (&member.standing, &member.reason) => put(words, &member.node),
+            None => add(format!("new: {text}"), &member.node),
+            Some(was) if (&was.standing, &was.reason) != (&member.standing, &member.reason) => add(text, &member.node),
             Some(_) => {}
         }
     }
     for was in before.iter().filter(|was| !present.contains(&*was.node)) {
-        put("no longer in the cluster".to_owned(), &was.node);
+        add("no longer in the cluster".to_owned(), &was.node);
     }
     groups
         .into_iter()
-        .map(|(words, nodes)| Change::now(format!("{} {words}", listed(&nodes))))
+        .map(|(text, nodes)| Change::undated(format!("{} {text}", listed(&nodes))))
         .collect()
 }
 
-/// A partition that became proven, or is no longer proven.
+/// A partition that became proven, that is no longer proven, or that is not proven for a new reason.
 fn partition(before: Option<&ClusterPartition>, after: Option<&ClusterPartition>) -> Option<Change> {
     let is_proven = |partition: &ClusterPartition| partition.fault.is_empty() && partition.proven_time.is_some();
     let after = after.filter(|partition| !partition.key.is_empty())?;
-    let former = before.map_or("", open_words);
-    match (before.is_some_and(is_proven), is_proven(after)) {
-        (false, true) => Some(Change {
+    let was_proven = before.is_some_and(is_proven);
+    if is_proven(after) {
+        let ports = plural(after.ports as usize, "port");
+        return (!was_proven).then(|| Change {
             time: after.proven_time,
-            words: format!(
-                "partition {} is proven on {}",
-                after.key,
-                plural(after.ports as usize, "port")
-            ),
-        }),
-        (true, true) => None,
-        (false, false) if former == open_words(after) => None,
-        (_, false) => Some(Change::now(format!(
-            "partition {} is not proven{}",
-            after.key,
-            because(open_words(after))
-        ))),
+            text: format!("partition {} is proven on {ports}", after.key),
+        });
     }
+    let (former_reason, reason) = (before.map_or("", open_reason), open_reason(after));
+    if !was_proven && former_reason == reason {
+        return None;
+    }
+    let text = format!("partition {} is not proven{}", after.key, because(reason));
+    Some(Change::undated(text))
 }
 
-fn waits(before: &ClusterStatus, after: &ClusterStatus) -> Option<Change> {
+/// What a cluster waits for, if it did not wait for the same before.
+fn new_wait(before: &ClusterStatus, after: &ClusterStatus) -> Option<Change> {
     let is_new = after.waiting_for != before.waiting_for && !after.waiting_for.is_empty();
-    is_new.then(|| Change::now(format!("waits for {}", after.waiting_for)))
+    is_new.then(|| Change::undated(format!("waits for {}", after.waiting_for)))
 }
 
 #[cfg(test)]
@@ -179,12 +185,12 @@ mod tests {
         }
     }
 
-    fn words(changes: &[Change]) -> Vec<&str> {
-        changes.iter().map(|change| change.words.as_str()).collect()
+    fn texts(changes: &[Change]) -> Vec<&str> {
+        changes.iter().map(|change| change.text.as_str()).collect()
     }
 
     #[test]
-    fn edges_nodes_partition_and_waits_are_told_once() {
+    fn edges_nodes_partition_and_waits_are_printed_once() {
         let before = cluster(ClusterStatus {
             state: ClusterState::Building as i32,
             history: vec![step(ClusterState::Reserved, ClusterState::Building, 10)],
@@ -221,7 +227,7 @@ mod tests {
             ..ClusterStatus::default()
         });
         assert_eq!(
-            words(&between(&before, &after)),
+            texts(&between(&before, &after)),
             [
                 "building -> validating after 1m 01s",
                 "validating -> ready after 1m 01s",
@@ -232,11 +238,11 @@ mod tests {
             ]
         );
         assert!(between(&after, &after).is_empty());
-        assert_eq!(words(&first(&before)), ["is building", "waits for 3 of 3 nodes"]);
+        assert_eq!(texts(&first(&before)), ["is building", "waits for 3 of 3 nodes"]);
     }
 
     #[test]
-    fn another_cluster_of_that_name_is_told_as_one() {
+    fn another_cluster_of_the_same_name_is_printed_as_another() {
         let named = |uid: &str| Cluster {
             metadata: Some(Metadata {
                 uid: uid.into(),
@@ -248,26 +254,26 @@ mod tests {
             })
         };
         assert_eq!(
-            words(&between(&named("1"), &named("2"))),
+            texts(&between(&named("1"), &named("2"))),
             ["alpha was created again", "is reserved"]
         );
     }
 
     #[test]
-    fn a_partition_that_is_lost_is_told_with_each_new_fault() {
+    fn a_lost_partition_is_printed_with_each_new_fault() {
         let with = |proven: bool, fault: &str| ClusterPartition {
             key: "0x0012".into(),
             proven_time: proven.then(Timestamp::default),
             fault: fault.into(),
             ..ClusterPartition::default()
         };
-        let told =
-            |before: &ClusterPartition, after: &ClusterPartition| partition(Some(before), Some(after)).map(|c| c.words);
+        let change_text =
+            |before: &ClusterPartition, after: &ClusterPartition| partition(Some(before), Some(after)).map(|c| c.text);
         assert_eq!(
-            told(&with(true, ""), &with(false, "cut")).as_deref(),
+            change_text(&with(true, ""), &with(false, "cut")).as_deref(),
             Some("partition 0x0012 is not proven: cut")
         );
-        assert_eq!(told(&with(false, "cut"), &with(false, "cut")), None);
-        assert!(told(&with(false, "cut"), &with(false, "worse")).is_some());
+        assert_eq!(change_text(&with(false, "cut"), &with(false, "cut")), None);
+        assert!(change_text(&with(false, "cut"), &with(false, "worse")).is_some());
     }
 }

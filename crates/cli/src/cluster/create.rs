@@ -1,6 +1,6 @@
 //! `rackwright cluster create`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use prost_types::Timestamp;
@@ -15,6 +15,9 @@ use rackwright_cli_context::{Cx, names, operation, units};
 use rackwright_cli_site::site::load;
 
 use super::wanted::{self, ClusterRequest};
+
+/// The bandwidth of a cluster without `--bandwidth`.
+const DEFAULT_BANDWIDTH: &str = "non-blocking";
 
 /// `rackwright cluster create`
 #[derive(Debug, Args)]
@@ -61,23 +64,24 @@ pub struct CreateArgs {
     mutation: MutationArgs,
 }
 
-/// Creates clusters; a refusal of one does not stop the others.
+/// Requests the clusters one after the other; a refusal does not stop the later ones, but an outage does. Then waits for the
+/// operations, if the arguments ask for it.
 pub async fn run(cx: &Cx, args: CreateArgs) -> Result<(), CliError> {
     let cluster_requests = match &args.file {
-        Some(file) => of_file(file)?,
-        None => vec![of_options(&args)?],
+        Some(file) => requests_from_file(file)?,
+        None => vec![request_from_options(&args)?],
     };
     let mutations = args.mutation.each(cluster_requests.len())?;
     let client = cx.client().await?;
     let (mut started, mut errors) = (Vec::new(), Vec::new());
-    let mut waiting = cluster_requests.into_iter();
-    for one in waiting.by_ref() {
-        let doing = format!("create cluster {}", one.name);
+    let mut remaining = cluster_requests.into_iter();
+    for cluster in remaining.by_ref() {
+        let doing = format!("create cluster {}", cluster.name);
         let request = CreateClusterRequest {
-            mutation: Some(mutations.of(&one.name)),
-            cluster_id: one.name,
-            spec: Some(one.spec),
-            labels: one.labels,
+            mutation: Some(mutations.of(&cluster.name)),
+            cluster_id: cluster.name,
+            spec: Some(cluster.spec),
+            labels: cluster.labels,
         };
         match rpc!(client, ClusterServiceClient.create_cluster, doing, request).await {
             Ok(operation) => started.push(operation),
@@ -89,10 +93,10 @@ pub async fn run(cx: &Cx, args: CreateArgs) -> Result<(), CliError> {
             Err(error) => errors.push(error),
         }
     }
-    let left: Vec<String> = waiting.map(|one| one.name).collect();
-    if !left.is_empty() {
-        cx.ui
-            .note(&format!("note: not requested after this failure: {}", left.join(", ")));
+    let not_requested: Vec<String> = remaining.map(|cluster| cluster.name).collect();
+    if !not_requested.is_empty() {
+        let names = not_requested.join(", ");
+        cx.ui.note(&format!("note: not requested after this failure: {names}"));
     }
     if !started.is_empty()
         && let Err(error) = operation::finish(cx, &client, started, args.waiting).await
@@ -102,18 +106,18 @@ pub async fn run(cx: &Cx, args: CreateArgs) -> Result<(), CliError> {
     CliError::gather(errors)
 }
 
-/// All clusters of a file, each with an image.
-fn of_file(file: &std::path::Path) -> Result<Vec<ClusterRequest>, CliError> {
+/// All clusters of a file. Every cluster without an image is an error.
+fn requests_from_file(file: &Path) -> Result<Vec<ClusterRequest>, CliError> {
     let cluster_requests = wanted::cluster_requests(file, &load::read_file(file)?)?;
-    let missing = cluster_requests
+    let without_image = cluster_requests
         .iter()
         .enumerate()
-        .filter(|(_, one)| one.image().is_empty());
-    let fault = |place| {
-        let message = format!("{}: clusters[{place}].image: is missing", file.display());
+        .filter(|(_, cluster)| cluster.image().is_empty());
+    let fault = |index| {
+        let message = format!("{}: clusters[{index}].image: is missing", file.display());
         CliError::usage(message, "`rackwright image list` shows the images")
     };
-    CliError::gather(missing.map(|(place, _)| fault(place)).collect())?;
+    CliError::gather(without_image.map(|(index, _)| fault(index)).collect())?;
     if cluster_requests.is_empty() {
         return Err(CliError::usage(
             format!("{}: the file contains no cluster", file.display()),
@@ -124,7 +128,7 @@ fn of_file(file: &std::path::Path) -> Result<Vec<ClusterRequest>, CliError> {
 }
 
 /// The one cluster that the options describe.
-fn of_options(args: &CreateArgs) -> Result<ClusterRequest, CliError> {
+fn request_from_options(args: &CreateArgs) -> Result<ClusterRequest, CliError> {
     let user_data = args.user_data.as_deref().map(read_text).transpose()?;
     let deployment = Deployment {
         image: args.image.as_deref().map(names::image).unwrap_or_default(),
@@ -140,7 +144,7 @@ fn of_options(args: &CreateArgs) -> Result<ClusterRequest, CliError> {
             sku: args.sku.clone().unwrap_or_default(),
             nodes: args.nodes.unwrap_or_default(),
             spares: args.spares.unwrap_or_default(),
-            bandwidth: args.bandwidth.clone().unwrap_or_else(|| "non-blocking".to_owned()),
+            bandwidth: args.bandwidth.clone().unwrap_or_else(|| DEFAULT_BANDWIDTH.to_owned()),
             deployment: Some(deployment),
             lease_end: args.lease_end,
         },

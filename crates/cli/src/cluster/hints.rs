@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_are_lost_come_first_and_not_too_many() {
+    fn lost_nodes_come_first_and_the_list_is_bounded() {
         let lost: Vec<_> = ["a", "b", "c", "d", "e"]
             .map(|node| (node, "lost", NodeState::Failed))
             .into();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_has_the_hint_of_its_kind_whatever_its_text_says() {
+    fn a_wait_has_the_hint_of_its_kind_for_any_text() {
         let with = |kind: &str| {
             let mut cluster = cluster(ClusterState::Building, &[]);
             let status = cluster.status.get_or_insert_default();

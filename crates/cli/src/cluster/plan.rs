@@ -1,5 +1,6 @@
 //! `rackwright cluster plan`: in a site from files, or by the control plane.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -13,8 +14,8 @@ use rackwright_cli_context::names::{self, listed};
 use rackwright_cli_context::output::{Format, Paint, Tone, clean};
 use rackwright_cli_site::site::load;
 use rackwright_placement::Placement;
-use rackwright_planner::planner::Planner;
-use rackwright_site::model::{NodeId, Site};
+use rackwright_planner::planner::{NamedPlacement, Planner};
+use rackwright_site::model::{NodeId, Port, Site};
 use serde_json::{Map, Value, json};
 
 use super::wanted::{self, ClusterRequest, PlacementRequest};
@@ -47,10 +48,16 @@ struct Planned {
 struct Found {
     nodes: Vec<String>,
     spares: Vec<String>,
-    /// None: the control plane does not report it.
-    units: Option<usize>,
+    /// None: the control plane does not report them.
+    wiring: Option<Wiring>,
     watts: f64,
     picture: String,
+}
+
+/// The units of a cluster and its links, for programs.
+struct Wiring {
+    units: Value,
+    links: Value,
 }
 
 /// Plans the clusters of the file.
@@ -88,16 +95,19 @@ pub async fn run(cx: &Cx, args: &PlanArgs) -> Result<(), CliError> {
 
 /// Places the clusters in turn; each leaves less for the later ones.
 fn in_files(site: &Site, wanted: Vec<PlacementRequest>) -> Result<Vec<Planned>, CliError> {
-    let hint = "clusters are placed in fat-trees in which all leaves of a pod are cabled alike";
+    let hint = "a scalable unit has at most 128 nodes";
     let mut planner = Planner::new(site).map_err(|unfit| CliError::usage(unfit.to_string(), hint))?;
     let plan = |one: PlacementRequest| {
         // Drawn at once, so that the picture does not contain later clusters.
-        let placed = planner.place(one.request.clone()).map(|placement| Found {
-            nodes: names_of(site, &placement.nodes),
-            spares: names_of(site, &placement.spares),
-            units: Some(placement.units.len()),
-            watts: watts(site, &placement),
-            picture: planner.draw(&placement),
+        let placed = planner.place(one.request.clone()).map(|placement| {
+            let named = planner.named(&placement);
+            Found {
+                wiring: Some(wiring(site, &planner, &placement, &named)),
+                watts: watts(site, &placement),
+                picture: planner.draw(&placement),
+                nodes: named.nodes,
+                spares: named.spares,
+            }
         });
         Planned {
             name: one.name,
@@ -142,7 +152,7 @@ fn found(plan: ClusterPlan) -> Result<Found, String> {
     Ok(Found {
         nodes: short(plan.nodes),
         spares: short(plan.spares),
-        units: None,
+        wiring: None,
         watts: plan.reserved_watts,
         picture: plan.picture,
     })
@@ -160,8 +170,8 @@ fn show(cx: &Cx, planned: &[Planned]) -> Result<(), CliError> {
         }
         Format::Table if planned.is_empty() => {}
         Format::Table => {
-            let told = planned.iter().map(|one| words(one, cx.ui.paint()));
-            cx.ui.line(told.collect::<Vec<_>>().join("\n").trim_end())?;
+            let lines = planned.iter().map(|one| planned_text(one, cx.ui.paint()));
+            cx.ui.line(lines.collect::<Vec<_>>().join("\n").trim_end())?;
         }
     }
     let refused = planned.iter().filter(|one| one.found.is_err()).count();
@@ -174,7 +184,7 @@ fn show(cx: &Cx, planned: &[Planned]) -> Result<(), CliError> {
     ))
 }
 
-fn words(one: &Planned, paint: Paint) -> String {
+fn planned_text(one: &Planned, paint: Paint) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(
@@ -206,11 +216,49 @@ fn words(one: &Planned, paint: Paint) -> String {
     out
 }
 
-fn names_of(site: &Site, nodes: &[rackwright_placement::NodeId]) -> Vec<String> {
-    nodes
-        .iter()
-        .map(|node| site.node(NodeId(node.0)).name.to_string())
-        .collect()
+/// The nodes of a cluster in one unit, with the leaves that they are cabled to.
+#[derive(Default)]
+struct Unit<'a> {
+    /// Rail and name.
+    leaves: BTreeSet<(Option<u8>, &'a str)>,
+    nodes: Vec<&'a str>,
+    spares: Vec<&'a str>,
+}
+
+fn wiring(site: &Site, planner: &Planner<'_>, placement: &Placement, named: &NamedPlacement) -> Wiring {
+    let unit_of: HashMap<&str, u32> = planner.units().collect();
+    let mut units: BTreeMap<u32, Unit<'_>> = BTreeMap::new();
+    let mut placed: HashMap<NodeId, u32> = HashMap::new();
+    for (nodes, is_spare) in [(&placement.nodes, false), (&placement.spares, true)] {
+        for node in nodes {
+            let (id, name) = (NodeId(node.0), &*site.node(NodeId(node.0)).name);
+            let Some(unit) = unit_of.get(name) else { continue };
+            let of_unit = units.entry(*unit).or_default();
+            if is_spare {
+                of_unit.spares.push(name);
+            } else {
+                of_unit.nodes.push(name);
+            }
+            placed.insert(id, *unit);
+        }
+    }
+    for cable in &site.cables {
+        if let (Port::Hca { node, .. }, Port::Switch { switch, .. })
+        | (Port::Switch { switch, .. }, Port::Hca { node, .. }) = (cable.a, cable.b)
+            && let Some(unit) = placed.get(&node).and_then(|unit| units.get_mut(unit))
+        {
+            let leaf = site.switch(switch);
+            unit.leaves.insert((leaf.rail, &*leaf.name));
+        }
+    }
+    let unit = |unit: &Unit<'_>| {
+        let leaves: Vec<&str> = unit.leaves.iter().map(|(_, name)| *name).collect();
+        json!({"leaves": leaves, "nodes": unit.nodes, "spares": unit.spares})
+    };
+    Wiring {
+        units: units.values().map(unit).collect(),
+        links: json!({"uplinks": named.uplinks, "cores": named.cores}),
+    }
 }
 
 fn watts(site: &Site, placement: &Placement) -> f64 {
@@ -234,8 +282,9 @@ fn to_json(one: &Planned) -> Value {
         Ok(found) => {
             put("nodes", json!(found.nodes));
             put("spares", json!(found.spares));
-            if let Some(units) = found.units {
-                put("units", json!(units));
+            if let Some(wiring) = &found.wiring {
+                put("units", wiring.units.clone());
+                put("links", wiring.links.clone());
             }
             put("max_watts", json!(found.watts));
         }

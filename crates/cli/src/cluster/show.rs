@@ -87,7 +87,7 @@ pub fn partition_cell(partition: Option<&ClusterPartition>, now: f64) -> Cell {
         return "none".into();
     };
     let ports = plural(partition.ports as usize, "port");
-    let (words, tone) = match (&partition.proven_time, open_words(partition)) {
+    let (words, tone) = match (&partition.proven_time, open_reason(partition)) {
         (Some(time), "") => {
             let age = units::age(units::since(time, now));
             (format!("proven {age} ago"), Tone::Good)
@@ -100,7 +100,7 @@ pub fn partition_cell(partition: Option<&ClusterPartition>, now: f64) -> Cell {
 }
 
 /// Why the partition is not proven: a fault, else the work that is left.
-pub fn open_words(partition: &ClusterPartition) -> &str {
+pub fn open_reason(partition: &ClusterPartition) -> &str {
     match partition.fault.as_str() {
         "" => &partition.progress,
         fault => fault,

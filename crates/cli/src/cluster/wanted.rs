@@ -3,13 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use prost_types::Timestamp;
 use rackwright_api::v1::{ClusterSpec, Deployment};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::given::is_ssh_key;
 use rackwright_cli_context::{names, units};
 use rackwright_placement::{Bandwidth, ClusterId, CustomerId, Request, SkuId as PlacedSku};
 use rackwright_site::model::{Site, SkuId};
-use rackwright_yaml::Quote;
+use rackwright_yaml::{Quote, Spanned};
 use serde::Deserialize;
 
 /// The hint that lists the possible values of a bandwidth.
@@ -25,23 +26,23 @@ struct File {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Item {
-    name: String,
-    customer: String,
-    sku: String,
-    nodes: u32,
+    name: Spanned<String>,
+    customer: Spanned<String>,
+    sku: Spanned<String>,
+    nodes: Spanned<u32>,
     #[serde(default)]
     spares: u32,
     #[serde(default)]
-    bandwidth: Option<String>,
+    bandwidth: Option<Spanned<String>>,
     // Only for a cluster that is created.
     #[serde(default)]
     image: Option<String>,
     #[serde(default)]
-    ssh_authorized_keys: Vec<String>,
+    ssh_authorized_keys: Vec<Spanned<String>>,
     #[serde(default)]
     user_data: String,
     #[serde(default)]
-    lease_end: Option<String>,
+    lease_end: Option<Spanned<String>>,
     #[serde(default)]
     labels: HashMap<String, String>,
 }
@@ -89,8 +90,39 @@ pub fn bandwidth(words: &str) -> Result<String, String> {
     }
 }
 
-/// Field, fault and remedy.
-type Fault = (&'static str, String, String);
+/// The fault of a field, and the remedy.
+struct Fault {
+    field: &'static str,
+    /// Line and column, from 1.
+    at: (u64, u64),
+    what: String,
+    hint: String,
+}
+
+impl Fault {
+    fn of<T>(field: &'static str, value: &Spanned<T>, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            field,
+            at: (value.referenced.line(), value.referenced.column()),
+            what: what.into(),
+            hint: hint.into(),
+        }
+    }
+
+    fn error(self, file: &Path, place: usize) -> CliError {
+        let Self {
+            field,
+            at: (line, column),
+            what,
+            hint,
+        } = self;
+        let file = file.display();
+        CliError::usage(
+            format!("{file}:{line}:{column}: clusters[{place}].{field}: {what}"),
+            hint,
+        )
+    }
+}
 
 /// Every cluster of the file as `make` converts it, or all faults.
 fn each<T>(path: &Path, text: &str, make: impl Fn(usize, Item) -> Result<T, Vec<Fault>>) -> Result<Vec<T>, CliError> {
@@ -102,70 +134,94 @@ fn each<T>(path: &Path, text: &str, make: impl Fn(usize, Item) -> Result<T, Vec<
     })?;
     let (mut made, mut faults, mut names) = (Vec::new(), Vec::new(), HashSet::new());
     for (place, item) in file.clusters.into_iter().enumerate() {
-        let path = format!("{shown}: clusters[{place}]");
-        if !names.insert(item.name.clone()) {
-            faults.push(CliError::usage(
-                format!("{path}.name: there are two clusters {:?}", item.name),
-                "",
-            ));
+        if !names.insert(item.name.value.clone()) {
+            let what = format!("there are two clusters {:?}", item.name.value);
+            faults.push(Fault::of("name", &item.name, what, "").error(path, place));
         }
         match make(place, item) {
             Ok(one) => made.push(one),
-            Err(found) => faults.extend(
-                found
-                    .into_iter()
-                    .map(|(field, what, hint)| CliError::usage(format!("{path}.{field}: {what}"), hint)),
-            ),
+            Err(found) => faults.extend(found.into_iter().map(|fault| fault.error(path, place))),
         }
     }
     CliError::gather(faults)?;
     Ok(made)
 }
 
+/// The parsed values of an item.
+struct Checked {
+    /// The bandwidth as text and parsed.
+    words: String,
+    bandwidth: Option<Bandwidth>,
+    lease_end: Option<Timestamp>,
+}
+
 impl Item {
-    /// The bandwidth as text and parsed, with the faults that are visible without a site.
-    fn check(&self, faults: &mut Vec<Fault>) -> (String, Option<Bandwidth>) {
-        if self.nodes == 0 {
-            faults.push(("nodes", "must be at least 1".to_owned(), String::new()));
+    /// Checks what is visible without a site.
+    fn check(&self, faults: &mut Vec<Fault>) -> Checked {
+        if self.nodes.value == 0 {
+            faults.push(Fault::of("nodes", &self.nodes, "must be at least 1", ""));
         }
-        let words = self.bandwidth.clone().unwrap_or_else(|| "non-blocking".to_owned());
+        let given = self.bandwidth.as_ref();
+        let words = given.map_or_else(|| "non-blocking".to_owned(), |given| given.value.clone());
         let bandwidth = Bandwidth::parse(&words);
-        if bandwidth.is_none() {
-            faults.push((
-                "bandwidth",
-                format!("{words:?} is not a bandwidth"),
-                BANDWIDTHS.to_owned(),
-            ));
+        if let (None, Some(given)) = (&bandwidth, given) {
+            let what = format!("{words:?} is not a bandwidth");
+            faults.push(Fault::of("bandwidth", given, what, BANDWIDTHS));
         }
-        (words, bandwidth)
+        if self.name.value.is_empty() {
+            faults.push(Fault::of("name", &self.name, "is missing", ""));
+        } else if !names::is_id(&self.name.value) {
+            let what = match self.name.value.chars().count() {
+                0..=63 => format!("{:?} is not a name of a cluster", self.name.value),
+                count => format!("the name has {count} characters"),
+            };
+            let hint = "use 1 to 63 characters of a-z, 0-9 and '-', with a letter or digit first and last";
+            faults.push(Fault::of("name", &self.name, what, hint));
+        }
+        if let Some(wrong) = self.ssh_authorized_keys.iter().find(|key| !is_ssh_key(&key.value)) {
+            let what = format!("{:?} is not an SSH public key", wrong.value);
+            let hint = "a public key begins with its kind, such as ssh-ed25519";
+            faults.push(Fault::of("ssh_authorized_keys", wrong, what, hint));
+        }
+        let mut lease_end = None;
+        if let Some(given) = &self.lease_end {
+            match units::parse_moment(&given.value) {
+                Ok(moment) => lease_end = Some(moment),
+                Err(wrong) => faults.push(Fault::of("lease_end", given, wrong, "")),
+            }
+        }
+        Checked {
+            words,
+            bandwidth,
+            lease_end,
+        }
     }
 
     fn resolve(self, place: usize, site: &Site) -> Result<PlacementRequest, Vec<Fault>> {
         let mut faults = Vec::new();
-        let customer = site.customer_named(&self.customer);
+        let customer = site.customer_named(&self.customer.value);
         if customer.is_none() {
             let known = site.customers.iter().map(|customer| &*customer.name);
-            faults.push((
-                "customer",
-                format!("the site has no customer {:?}", self.customer),
-                has("customers", known),
-            ));
+            let what = format!("the site has no customer {:?}", self.customer.value);
+            faults.push(Fault::of("customer", &self.customer, what, has("customers", known)));
         }
-        let sku = site.skus.iter().position(|sku| *sku.name == *self.sku).map(SkuId::of);
+        let wanted = &*self.sku.value;
+        let sku = site.skus.iter().position(|sku| *sku.name == *wanted).map(SkuId::of);
         if sku.is_none() {
             let known = site.skus.iter().map(|sku| &*sku.name);
-            faults.push(("sku", format!("the site has no SKU {:?}", self.sku), has("SKUs", known)));
+            let what = format!("the site has no SKU {wanted:?}");
+            faults.push(Fault::of("sku", &self.sku, what, has("SKUs", known)));
         }
-        let (words, bandwidth) = self.check(&mut faults);
+        let Checked { words, bandwidth, .. } = self.check(&mut faults);
         let (Some(customer), Some(sku), Some(bandwidth), true) = (customer, sku, bandwidth, faults.is_empty()) else {
             return Err(faults);
         };
         let cluster = ClusterId(place as u64 + 1);
-        let plain = Request::plain(cluster, CustomerId(customer.0), PlacedSku(sku.0), self.nodes);
+        let plain = Request::plain(cluster, CustomerId(customer.0), PlacedSku(sku.0), self.nodes.value);
         Ok(PlacementRequest {
-            name: self.name,
-            customer: self.customer,
-            sku: self.sku,
+            name: self.name.value,
+            customer: self.customer.value,
+            sku: self.sku.value,
             bandwidth: words,
             request: Request {
                 spares: self.spares,
@@ -177,44 +233,26 @@ impl Item {
 
     fn ask(self) -> Result<ClusterRequest, Vec<Fault>> {
         let mut faults = Vec::new();
-        let (bandwidth, _) = self.check(&mut faults);
-        if self.name.is_empty() {
-            faults.push(("name", "is missing".to_owned(), String::new()));
-        }
-        if let Some(wrong) = self.ssh_authorized_keys.iter().find(|key| !is_ssh_key(key)) {
-            let hint = "a public key begins with its kind, such as ssh-ed25519".to_owned();
-            faults.push((
-                "ssh_authorized_keys",
-                format!("{wrong:?} is not an SSH public key"),
-                hint,
-            ));
-        }
-        let lease_end = match self.lease_end.as_deref().map(units::parse_moment).transpose() {
-            Ok(lease_end) => lease_end,
-            Err(wrong) => {
-                faults.push(("lease_end", wrong, String::new()));
-                None
-            }
-        };
+        let checked = self.check(&mut faults);
         if !faults.is_empty() {
             return Err(faults);
         }
         let deployment = Deployment {
             image: self.image.as_deref().map(names::image).unwrap_or_default(),
-            ssh_authorized_keys: self.ssh_authorized_keys,
+            ssh_authorized_keys: self.ssh_authorized_keys.into_iter().map(|key| key.value).collect(),
             user_data: self.user_data,
             ..Deployment::default()
         };
         Ok(ClusterRequest {
-            name: self.name,
+            name: self.name.value,
             spec: ClusterSpec {
-                customer: self.customer,
-                sku: self.sku,
-                nodes: self.nodes,
+                customer: self.customer.value,
+                sku: self.sku.value,
+                nodes: self.nodes.value,
                 spares: self.spares,
-                bandwidth,
+                bandwidth: checked.words,
                 deployment: Some(deployment),
-                lease_end,
+                lease_end: checked.lease_end,
             },
             labels: self.labels,
         })
@@ -247,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_asked_for_as_it_is_written() {
+    fn a_file_becomes_the_request_that_it_describes() {
         let text = "clusters:\n- {name: a, customer: acme, sku: h100, nodes: 4}\n- name: b\n  customer: zeta\n  sku: h100\n  \
                     nodes: 8\n  spares: 1\n  bandwidth: '2:1'\n  image: debian@b3-00\n  ssh_authorized_keys: [ssh-ed25519 AAAA]\n  \
                     user_data: |\n    #cloud-config\n  lease_end: 2030-01-01T00:00:00Z\n  labels: {team: ml}\n";

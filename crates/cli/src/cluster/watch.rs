@@ -158,7 +158,7 @@ impl Watcher<'_> {
         if let Some(cluster) = &self.last
             && self.live.enabled()
         {
-            let mut lines = picture(cluster, self.cx.ui.paint(), units::now());
+            let mut lines = drawing(cluster, self.cx.ui.paint(), units::now());
             lines.extend(self.past.iter().cloned());
             self.live.draw(&lines);
         }
@@ -223,7 +223,7 @@ async fn listen(client: Arc<Client>, target: String, signal: Arc<Notify>) {
 }
 
 /// The cluster at a glance.
-fn picture(cluster: &Cluster, paint: Paint, now: f64) -> Vec<String> {
+fn drawing(cluster: &Cluster, paint: Paint, now: f64) -> Vec<String> {
     let spec = cluster.spec.clone().unwrap_or_default();
     let status = cluster.status.clone().unwrap_or_default();
     let since = status.state_since.as_ref().map(|time| units::since(time, now));

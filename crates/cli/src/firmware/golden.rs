@@ -116,8 +116,11 @@ fn components(components: &[FirmwareComponent]) -> String {
     match (components.len(), components.iter().filter(|one| !one.signed).count()) {
         (0, _) => "-".to_owned(),
         (all, 0) => format!("{all} signed"),
-        (all, said) if said == all => format!("{all} unsigned, from the BMC"),
-        (all, said) => format!("{} signed, {said} unsigned, from the BMC", all.saturating_sub(said)),
+        (all, unsigned) if unsigned == all => format!("{all} unsigned, from the BMC"),
+        (all, unsigned) => format!(
+            "{} signed, {unsigned} unsigned, from the BMC",
+            all.saturating_sub(unsigned)
+        ),
     }
 }
 

@@ -176,13 +176,14 @@ fn details(image: &Image, paint: Paint, width: Option<usize>) -> String {
 
 /// The description of the system in a version.
 fn system(version: &ImageVersion) -> String {
-    let said = [
+    let patterns = [
         ("ID", &version.os_id),
         ("VERSION_ID", &version.os_version),
         ("kernel", &version.kernel),
     ];
-    let said = said.iter().filter(|(_, pattern)| !pattern.is_empty());
-    said.map(|(key, pattern)| format!("{key}={pattern}"))
+    let patterns = patterns.iter().filter(|(_, pattern)| !pattern.is_empty());
+    patterns
+        .map(|(key, pattern)| format!("{key}={pattern}"))
         .collect::<Vec<_>>()
         .join(" ")
 }

@@ -230,7 +230,7 @@ enum Verb {
 
 impl Verb {
     /// The words in "cannot ... gpu-001".
-    fn words(&self) -> &'static str {
+    fn verb_text(&self) -> &'static str {
         match self {
             Self::Power(PowerAction::On) => "switch on",
             Self::Power(PowerAction::Off) => "switch off",
@@ -247,7 +247,7 @@ impl Verb {
     }
 
     async fn send(&self, client: &Client, id: &str, mutation: Mutation) -> Result<Operation, CliError> {
-        let doing = format!("{} {id}", self.words());
+        let doing = format!("{} {id}", self.verb_text());
         let name = names::full("nodes", id);
         let mutation = Some(mutation);
         match self {
@@ -612,7 +612,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_named_twice_is_meant_once() {
+    fn a_node_named_twice_counts_once() {
         let targets = Targets {
             ids: vec!["b".into(), "nodes/a".into(), "nodes/b".into()],
         };

@@ -116,8 +116,8 @@ pub async fn run(cx: &Cx, args: BmcLogArgs) -> Result<(), CliError> {
                 mutation: Some(args.mutation.once()),
             };
             let doing = format!("clear the BMC log of {id}");
-            let asked = rpc!(client, BmcServiceClient.clear_bmc_log, doing, request).await?;
-            let done = until_done(&client, &asked, LOG_WITHIN).await?;
+            let started = rpc!(client, BmcServiceClient.clear_bmc_log, doing, request).await?;
+            let done = until_done(&client, &started, LOG_WITHIN).await?;
             show_work(cx, &id, &done)
         }
         None => show(cx, &client, args.read).await,
@@ -140,13 +140,13 @@ pub async fn ac_cycle(
         mutation: Some(mutation.once()),
     };
     let doing = format!("AC cycle {id}");
-    let asked = rpc!(client, BmcServiceClient.ac_cycle_node, doing, request).await?;
+    let started = rpc!(client, BmcServiceClient.ac_cycle_node, doing, request).await?;
     if !waiting.wait {
         cx.ui
             .say(&format!("{} requested", clean(&format!("AC cycle of {id}"))))?;
         return Ok(());
     }
-    let done = until_done(&client, &asked, waiting.timeout.unwrap_or(CYCLE_WITHIN)).await?;
+    let done = until_done(&client, &started, waiting.timeout.unwrap_or(CYCLE_WITHIN)).await?;
     show_work(cx, id, &done)
 }
 
@@ -168,8 +168,8 @@ async fn show(cx: &Cx, client: &Client, args: ReadArgs) -> Result<(), CliError> 
             mutation: Some(args.mutation.once()),
         };
         let doing = format!("read the BMC log of {id}");
-        let asked = rpc!(client, BmcServiceClient.read_bmc_log, doing, request).await?;
-        let done = until_done(client, &asked, LOG_WITHIN).await?;
+        let started = rpc!(client, BmcServiceClient.read_bmc_log, doing, request).await?;
+        let done = until_done(client, &started, LOG_WITHIN).await?;
         verdict(&id, &done)?;
     }
     let doing = format!("list the BMC log of {id}");
@@ -183,16 +183,16 @@ async fn show(cx: &Cx, client: &Client, args: ReadArgs) -> Result<(), CliError> 
 }
 
 /// Waits until the requested work is done or was given up.
-async fn until_done(client: &Client, asked: &BmcWork, within: Duration) -> Result<BmcWork, CliError> {
+async fn until_done(client: &Client, started: &BmcWork, within: Duration) -> Result<BmcWork, CliError> {
     let begun = Instant::now();
-    let since = asked.request_time.as_ref().map(units::seconds).unwrap_or_default();
+    let since = started.request_time.as_ref().map(units::seconds).unwrap_or_default();
     loop {
         let request = ListBmcLogEntriesRequest {
-            name: asked.name.clone(),
+            name: started.name.clone(),
             page_size: 1,
             ..ListBmcLogEntriesRequest::default()
         };
-        let doing = format!("read the BMC log of {}", names::short("nodes", &asked.name));
+        let doing = format!("read the BMC log of {}", names::short("nodes", &started.name));
         let answer = rpc!(client, BmcServiceClient.list_bmc_log_entries, doing, request).await?;
         let work = answer.work.unwrap_or_default();
         let is_done = work
@@ -204,7 +204,11 @@ async fn until_done(client: &Client, asked: &BmcWork, within: Duration) -> Resul
         }
         if begun.elapsed() >= within {
             return Err(CliError::TimedOut {
-                what: format!("{} of the BMC of {}", asked.wanted, names::short("nodes", &asked.name)),
+                what: format!(
+                    "{} of the BMC of {}",
+                    started.wanted,
+                    names::short("nodes", &started.name)
+                ),
                 after: units::duration(begun.elapsed().as_secs_f64()),
                 hint: "the work continues; `rackwright node bmc-log ID --cached` shows its result".to_owned(),
             });

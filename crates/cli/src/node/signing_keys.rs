@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn any_key_of_the_site_has_signed_well_and_no_other() {
+    fn signatures_of_every_key_of_the_site_are_valid_and_no_other() {
         let keys = SigningKeys::checked(chain(&[1, 2, 3])).unwrap();
         for seed in [1, 2, 3] {
             assert_eq!(keys.judge(&public(seed), None), Ok(()));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_must_have_signed_leads_to_those_after_it_alone() {
+    fn a_required_signing_key_leads_only_to_its_successors() {
         let keys = SigningKeys::checked(chain(&[1, 2, 3])).unwrap();
         let first = public(1).to_uppercase();
         for seed in [1, 2, 3] {

@@ -19,7 +19,7 @@ pub struct Change {
     /// Seconds since the epoch.
     pub time: f64,
     pub node: String,
-    pub words: String,
+    pub text: String,
     /// The current state, for the colour.
     pub state: i32,
 }
@@ -27,8 +27,8 @@ pub struct Change {
 impl Change {
     /// `2026-01-02T03:04:05Z  gpu-001  imaging -> rebooting after 12.3 s`
     pub fn line(&self, paint: Paint) -> String {
-        let words = paint.tone(state_tone(self.state), &clean(&self.words));
-        format!("{}  {}  {words}", units::stamp_seconds(self.time), clean(&self.node))
+        let text = paint.tone(state_tone(self.state), &clean(&self.text));
+        format!("{}  {}  {text}", units::stamp_seconds(self.time), clean(&self.node))
     }
 }
 
@@ -127,8 +127,8 @@ impl Timeline {
         let before = std::mem::replace(&mut row.node, node).status.unwrap_or_default();
         row.seen = true;
         if first {
-            let words = format!("is {}{}", state_name(status.state), because(&status.reason));
-            return vec![change(&id, at, words, status.state)];
+            let text = format!("is {}{}", state_name(status.state), because(&status.reason));
+            return vec![change(&id, at, text, status.state)];
         }
         if (before.state, before.state_since) == (status.state, since) {
             if before.waiting_for == status.waiting_for || status.waiting_for.is_empty() {
@@ -143,14 +143,14 @@ impl Timeline {
         }
         row.operation = None;
         let spent = units::between(before.state_since.as_ref(), since.as_ref()).unwrap_or_default();
-        let words = format!(
+        let text = format!(
             "{} -> {} after {}{}",
             state_name(before.state),
             state_name(status.state),
             units::duration(spent),
             because(&status.reason)
         );
-        vec![change(&id, at, words, status.state)]
+        vec![change(&id, at, text, status.state)]
     }
 
     fn remember(&mut self, changes: &[Change]) {
@@ -187,8 +187,8 @@ impl Timeline {
         if Some(&after) == before.as_ref() {
             return None;
         }
-        let words = row.operation.as_ref().map(wait::progress_text).unwrap_or_default();
-        Some(change(id, now, words, row.state()))
+        let text = row.operation.as_ref().map(wait::progress_text).unwrap_or_default();
+        Some(change(id, now, text, row.state()))
     }
 
     /// Requested nodes that do not exist.
@@ -247,7 +247,7 @@ impl Timeline {
                 .state_since
                 .as_ref()
                 .map(|since| units::duration(units::since(since, now)));
-            let words = match &row.operation {
+            let text = match &row.operation {
                 Some(operation) if operation.progress.is_some() => wait::progress_text(operation),
                 _ if !status.reason.is_empty() => status.reason,
                 _ => status.waiting_for,
@@ -256,7 +256,7 @@ impl Timeline {
                 id.into(),
                 Cell::toned(state_name(status.state), state_tone(status.state)),
                 elapsed.unwrap_or_default().into(),
-                words.into(),
+                text.into(),
             ]);
         }
         table.render(paint, None).lines().map(str::to_owned).collect()
@@ -275,11 +275,11 @@ fn because(reason: &str) -> String {
     }
 }
 
-fn change(id: &str, time: f64, words: String, state: i32) -> Change {
+fn change(id: &str, time: f64, text: String, state: i32) -> Change {
     Change {
         time,
         node: id.to_owned(),
-        words,
+        text,
         state,
     }
 }
@@ -335,18 +335,18 @@ mod tests {
                 .is_empty()
         );
         let waits = timeline.take(message("a", NodeState::Imaging, 0, "the write"), at(3.0));
-        assert_eq!(waits[0].words, "waits for the write");
+        assert_eq!(waits[0].text, "waits for the write");
         let next = timeline.take(message("a", NodeState::Rebooting, 83, ""), at(84.0));
-        assert_eq!(next[0].words, "imaging -> rebooting after 1m 23s");
+        assert_eq!(next[0].text, "imaging -> rebooting after 1m 23s");
         let gone = WatchNodesResponse {
             deleted: true,
             ..message("a", NodeState::Unspecified, 0, "")
         };
-        assert_eq!(timeline.take(gone, at(90.0))[0].words, "is gone");
+        assert_eq!(timeline.take(gone, at(90.0))[0].text, "is gone");
     }
 
     #[test]
-    fn a_new_connection_repeats_nothing_and_drops_what_is_gone() {
+    fn a_new_connection_repeats_nothing_and_drops_deleted_nodes() {
         let mut timeline = Timeline::default();
         timeline.take(message("a", NodeState::Active, 0, ""), at(1.0));
         timeline.take(message("b", NodeState::Active, 0, ""), at(1.0));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_screen_that_is_too_small_says_so() {
+    fn a_screen_that_is_too_small_shows_a_message() {
         let mut timeline = Timeline::default();
         for index in 0..50 {
             timeline.take(message(&format!("n{index:02}"), NodeState::Active, 0, ""), at(1.0));

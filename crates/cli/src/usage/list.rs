@@ -11,7 +11,7 @@ use rackwright_cli_context::{Cx, names, units};
 use serde_json::Value;
 
 use super::csv::Csv;
-use super::{PeriodArgs, cluster, is_csv};
+use super::{PeriodArgs, cluster, is_csv, stamp};
 
 /// Records of one page.
 const PAGE: i32 = 1000;
@@ -74,10 +74,6 @@ fn note_open(cx: &Cx, all: &ListUsageResponse) {
             units::stamp(end)
         ));
     }
-}
-
-fn stamp(time: Option<&prost_types::Timestamp>) -> String {
-    time.map(units::stamp).unwrap_or_default()
 }
 
 fn csv(records: &[UsageRecord]) -> Csv<8> {

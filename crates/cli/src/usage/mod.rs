@@ -1,5 +1,6 @@
 //! `rackwright usage`: who used which nodes for how long, to the second, and the reserved part of it.
 
+mod breaches;
 mod csv;
 mod list;
 mod sum;
@@ -8,15 +9,17 @@ mod term;
 use clap::{Args, Subcommand};
 use prost_types::Timestamp;
 use rackwright_cli_context::error::CliError;
-use rackwright_cli_context::{Cx, Output, names};
+use rackwright_cli_context::{Cx, Output, names, units};
 
 /// `rackwright usage`
 #[derive(Debug, Subcommand)]
 pub enum UsageCommand {
     /// Show each use of a node, with its seconds within the period
     List(list::ListArgs),
-    /// Show node-seconds by customer, cluster and SKU: reserved and on demand
+    /// Show node-seconds by customer, cluster and SKU, reserved and on demand, and breaches of isolation
     Sum(PeriodArgs),
+    /// Show breaches of the isolation of clusters on the fabric, with their seconds within the period
+    Breaches(PeriodArgs),
     /// Reserved terms: number of nodes that a customer has contracted, and the period
     #[command(subcommand)]
     Term(term::TermCommand),
@@ -74,12 +77,18 @@ pub async fn run(cx: &Cx, command: UsageCommand) -> Result<(), CliError> {
     match command {
         UsageCommand::List(args) => list::run(cx, args).await,
         UsageCommand::Sum(args) => sum::run(cx, args).await,
+        UsageCommand::Breaches(args) => breaches::run(cx, args).await,
         UsageCommand::Term(command) => term::run(cx, command).await,
     }
 }
 
 fn is_csv(cx: &Cx) -> bool {
     cx.global.output == Output::Csv
+}
+
+/// A time in a table; empty: none.
+fn stamp(time: Option<&Timestamp>) -> String {
+    time.map(units::stamp).unwrap_or_default()
 }
 
 /// `alpha` for `clusters/alpha`.
@@ -111,7 +120,6 @@ fn parse_second(text: &str) -> Result<Timestamp, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rackwright_cli_context::units;
 
     #[test]
     fn days_and_whole_seconds_are_read() {

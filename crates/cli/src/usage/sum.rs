@@ -3,15 +3,16 @@
 use rackwright_api::v1::metering_service_client::MeteringServiceClient;
 use rackwright_api::v1::{SumUsageRequest, SumUsageResponse, UsageSum};
 use rackwright_cli_context::client::rpc;
-use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::table::Cell;
-use rackwright_cli_context::output::{Paint, Table, Tone};
+use rackwright_cli_context::output::{Format, Paint, Table, Tone, json};
 use rackwright_cli_context::{Cx, units};
+use serde_json::Value;
 
 use super::csv::Csv;
-use super::{PeriodArgs, cluster, is_csv};
+use super::{PeriodArgs, breaches, cluster, is_csv};
 
-/// Shows sums.
+/// Shows sums, and the breaches of isolation in the period.
 pub async fn run(cx: &Cx, args: PeriodArgs) -> Result<(), CliError> {
     args.check()?;
     let client = cx.client().await?;
@@ -29,11 +30,35 @@ pub async fn run(cx: &Cx, args: PeriodArgs) -> Result<(), CliError> {
             units::stamp(end)
         ));
     }
+    let breached = breaches::all(&client, &args).await?;
+    let count = breached.breaches.len();
+    match (is_csv(cx), cx.ui.format()) {
+        // These forms have one kind of row.
+        (true, _) | (false, Format::Name) if count > 0 => cx.ui.note(&format!(
+            "note: {} of isolation in the period; `rackwright usage breaches` shows each",
+            plural(count, "breach")
+        )),
+        _ => breaches::note_open(cx, &breached),
+    }
     if is_csv(cx) {
         return cx.ui.line(csv(&answer.sums).as_line());
     }
+    if matches!(cx.ui.format(), Format::Json | Format::Yaml) {
+        let mut value = json::to_value(&answer)?;
+        if let (Value::Object(object), Value::Object(mut other)) = (&mut value, breaches::value(&breached)?) {
+            object.extend(other.shift_remove_entry("breaches"));
+        }
+        return cx.ui.value(&value);
+    }
     let width = cx.ui.width();
-    cx.ui.item(&answer, |paint| table(&answer.sums, &total, paint, width))
+    cx.ui.item(&answer, |paint| {
+        let mut text = table(&answer.sums, &total, paint, width);
+        if count > 0 {
+            text.push('\n');
+            text.push_str(&breaches::table(&breached.breaches, paint, width));
+        }
+        text
+    })
 }
 
 /// The total as sent. Bills are based on it, so a total that differs from the sum of its rows is not shown.

@@ -8,9 +8,9 @@ use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::{Format, Paint, Table, clean};
-use rackwright_cli_context::{Cx, names, units};
+use rackwright_cli_context::{Cx, names};
 
-use super::parse_second;
+use super::{parse_second, stamp};
 
 /// Terms of one page.
 const PAGE: i32 = 1000;
@@ -132,10 +132,6 @@ async fn delete(cx: &Cx, name: &str, mutation: &MutationArgs) -> Result<(), CliE
     let doing = format!("delete term {id}");
     rpc!(client, MeteringServiceClient.delete_term, doing, request).await?;
     cx.ui.say(&format!("{id} deleted"))
-}
-
-fn stamp(time: Option<&Timestamp>) -> String {
-    time.map(units::stamp).unwrap_or_default()
 }
 
 fn table(terms: &[Term], paint: Paint, width: Option<usize>) -> String {

@@ -44,7 +44,7 @@ fn fake() -> Fake {
 }
 
 #[test]
-fn every_fault_of_every_document_is_told_and_nothing_is_sent() {
+fn every_fault_of_every_document_is_reported_and_nothing_is_sent() {
     let fake = fake();
     let program = Program::logged_in(&fake);
     let calls = fake.state().calls.len();
@@ -63,11 +63,15 @@ fn every_fault_of_every_document_is_told_and_nothing_is_sent() {
     script.run(&program, &["apply", "-f", "site"]);
     script.run(&program, &["apply", "-f", "nowhere.yaml"]);
     script.check("apply_faults", &program);
-    assert_eq!(fake.state().calls.len(), calls, "nothing is asked and nothing is sent");
+    assert_eq!(
+        fake.state().calls.len(),
+        calls,
+        "nothing is requested and nothing is sent"
+    );
 }
 
 #[test]
-fn new_nodes_are_enrolled_changed_ones_changed() {
+fn new_nodes_are_enrolled_and_changed_ones_updated() {
     let fake = fake();
     let program = Program::logged_in(&fake);
     program.file("nodes.yaml", GOOD);
@@ -87,14 +91,14 @@ fn new_nodes_are_enrolled_changed_ones_changed() {
     let dry = apply(&["apply", "-f", "nodes.yaml", "--dry-run"]);
     script.record("rackwright apply -f nodes.yaml --dry-run", &dry);
     assert!(fake.state().updates.is_empty() && fake.state().enrolled.is_empty());
-    let wet = apply(&["apply", "-f", "nodes.yaml", "--wait", "--idempotency-key", "k"]);
-    script.record("rackwright apply -f nodes.yaml --wait --idempotency-key k", &wet);
+    let applied = apply(&["apply", "-f", "nodes.yaml", "--wait", "--idempotency-key", "k"]);
+    script.record("rackwright apply -f nodes.yaml --wait --idempotency-key k", &applied);
     let json = apply(&["apply", "-f", "nodes.yaml", "--dry-run", "-o", "json"]);
     script.record("rackwright apply -f nodes.yaml --dry-run -o json", &json);
     script.check("apply", &program);
     let state = fake.state();
     assert!(
-        !format!("{dry:?}{wet:?}{json:?}").contains("secret-"),
+        !format!("{dry:?}{applied:?}{json:?}").contains("secret-"),
         "passwords are never shown"
     );
     let bmc = state.enrolled[0].spec.clone().unwrap().bmc.unwrap();
@@ -116,7 +120,7 @@ fn new_nodes_are_enrolled_changed_ones_changed() {
 }
 
 #[test]
-fn a_node_changed_meanwhile_is_refused_and_the_rest_is_told() {
+fn a_node_changed_meanwhile_is_refused_and_the_rest_is_reported() {
     let fake = fake();
     let program = Program::logged_in(&fake);
     program.file("nodes.yaml", GOOD.split("---\nkind: Node\nid: gpu-010").next().unwrap());
@@ -131,7 +135,7 @@ fn a_node_changed_meanwhile_is_refused_and_the_rest_is_told() {
 }
 
 #[test]
-fn a_refused_batch_is_told_as_the_server_tells_it() {
+fn a_refused_batch_is_printed_with_the_servers_faults() {
     let fake = Fake::start();
     let program = Program::logged_in(&fake);
     let document = "kind: Node\nid: a\nbmc: {address: https://h, username: u, password: p}\n";

@@ -20,7 +20,7 @@ fn texts(folder: &Path, found: &mut Vec<(String, String)>) {
 }
 
 #[test]
-fn probe_shows_what_is_there_and_what_is_missing() {
+fn probe_shows_present_and_missing_features() {
     let (bmc, program) = (FakeBmc::start(), Program::new());
     program.file("password", format!("{PASSWORD}\n"));
     program.file("wrong", "not the password\n");

@@ -1,5 +1,7 @@
 //! `rackwright cluster plan`: from files, without a server.
 
+use serde_json::Value;
+
 use crate::golden::Script;
 use crate::program::Program;
 
@@ -16,28 +18,74 @@ clusters:
 - {name: gamma, customer: zeta, sku: dgx-h100, nodes: 40}
 ";
 
+/// The texts of a list.
+fn texts(list: &Value) -> Vec<&str> {
+    let items = list.as_array().unwrap();
+    items.iter().map(|item| item.as_str().unwrap()).collect()
+}
+
+/// Writes a site of two units.
+const GENERATE: [&str; 8] = [
+    "site",
+    "generate",
+    "--sku",
+    "dgx-h100",
+    "--nodes",
+    "64",
+    "--file",
+    "site.yaml",
+];
+
 #[test]
-fn clusters_are_placed_one_after_another_and_a_refusal_says_what_fits() {
+fn a_plan_for_programs_has_units_and_links() {
+    let program = Program::new();
+    assert_eq!(program.run(&GENERATE).code, 0);
+    program.file("customers.yaml", CUSTOMERS);
+    program.file(
+        "clusters.yaml",
+        "clusters:\n- {name: wide, customer: zeta, sku: dgx-h100, nodes: 40, spares: 1}\n\
+         - {name: small, customer: zeta, sku: dgx-h100, nodes: 2}\n",
+    );
+    let plan = ["cluster", "plan", "-f", "clusters.yaml", "-o", "json"];
+    let sites = ["--site", "site.yaml", "--site", "customers.yaml"];
+    let planned = program.run(&[&plan[..], &sites].concat());
+    assert_eq!(planned.code, 0, "{planned:?}");
+    let plans: Value = serde_json::from_str(&planned.stdout).unwrap();
+    let wide = &plans["clusters"][0];
+    let units = wide["units"].as_array().unwrap();
+    assert_eq!(units.len(), 2, "{wide}");
+    let uplinks = wide["links"]["uplinks"].as_array().unwrap();
+    assert_eq!(uplinks.len(), 2, "{wide}");
+    let count = |field: &str| units.iter().map(|unit| texts(&unit[field]).len()).collect::<Vec<_>>();
+    let (nodes, spares) = (count("nodes"), count("spares"));
+    assert_eq!((nodes.iter().sum::<usize>(), spares.iter().sum::<usize>()), (40, 1));
+    for (unit, uplink) in units.iter().zip(uplinks) {
+        assert_eq!(texts(&unit["leaves"]).len(), 8, "{unit}");
+        assert_eq!(unit["leaves"], uplink["leaves"]);
+        // Non-blocking: as many links as nodes that talk to the other unit at once.
+        let least = nodes.iter().min().unwrap();
+        assert!(texts(&uplink["cables"]).len() >= *least, "{uplink}");
+    }
+    let nodes: Vec<&str> = units.iter().flat_map(|unit| texts(&unit["nodes"])).collect();
+    assert_eq!(nodes, texts(&wide["nodes"]));
+    assert_eq!(wide["links"]["cores"], serde_json::json!([]), "there is one pod");
+    let small = &plans["clusters"][1];
+    assert_eq!(texts(&small["units"][0]["nodes"]), texts(&small["nodes"]));
+    assert_eq!(small["links"]["uplinks"], serde_json::json!([]), "{small}");
+}
+
+#[test]
+fn clusters_are_placed_one_after_another_and_a_refusal_names_a_size_that_fits() {
     let program = Program::new();
     let mut script = Script::default();
-    script.run(
-        &program,
-        &[
-            "site",
-            "generate",
-            "--sku",
-            "dgx-h100",
-            "--nodes",
-            "64",
-            "--file",
-            "site.yaml",
-        ],
-    );
+    script.run(&program, &GENERATE);
     program.file("customers.yaml", CUSTOMERS);
     program.file("clusters.yaml", CLUSTERS);
     program.file(
         "wrong.yaml",
-        "clusters:\n- {name: a, customer: acmee, sku: dgx, nodes: 0, bandwidth: fast}\n- {name: a, customer: zeta, sku: dgx-h100, nodes: 1}\n",
+        "clusters:\n- {name: a, customer: acmee, sku: dgx, nodes: 0, bandwidth: fast}\n\
+         - {name: a, customer: zeta, sku: dgx-h100, nodes: 1}\n\
+         - {name: a/b, customer: zeta, sku: dgx-h100, nodes: 1, lease_end: yesterday}\n",
     );
     program.file("unknown.yaml", "clusters:\n- {name: a, customr: acme}\n");
     let plan = |file| {

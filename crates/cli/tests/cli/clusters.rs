@@ -205,7 +205,7 @@ clusters:
 ";
 
 #[test]
-fn a_plan_is_asked_of_the_server_without_a_site() {
+fn the_server_makes_a_plan_without_a_site_file() {
     let fake = Fake::start();
     let nodes = |range: std::ops::RangeInclusive<u32>| range.map(|n| format!("gpu-{n:03}")).collect::<Vec<_>>();
     let fits = ClusterPlan {
@@ -314,7 +314,7 @@ fn a_cluster_is_created_from_options() {
 }
 
 #[test]
-fn clusters_of_a_file_are_created_each_for_itself() {
+fn clusters_of_a_file_are_created_independently() {
     let fake = Fake::start();
     let program = Program::logged_in(&fake);
     program.file("clusters.yaml", CLUSTERS);
@@ -323,10 +323,7 @@ fn clusters_of_a_file_are_created_each_for_itself() {
     let mut script = Script::default();
     script.run(&program, &["cluster", "create", "-f", "plain.yaml"]);
     script.run(&program, &["cluster", "create", "-f", "empty.yaml"]);
-    assert!(
-        fake.keys("CreateCluster").is_empty(),
-        "one fault and nothing is asked for"
-    );
+    assert!(fake.keys("CreateCluster").is_empty(), "one fault and no request");
     fake.refuse(
         "CreateCluster",
         Status::failed_precondition("8 nodes are free, 12 are requested"),
@@ -482,13 +479,13 @@ fn clusters_in_use_are_changed() {
     );
     let reimaged = &state.clusters.reimaged[0];
     assert_eq!(reimaged.deployment.as_ref().unwrap().image, "images/noble");
-    let asked = Rollout {
+    let rollout = Rollout {
         max_unavailable: 2,
         any_leaf: false,
         max_failures: 1,
         roll_back: true,
     };
-    assert_eq!(reimaged.rollout, Some(asked));
+    assert_eq!(reimaged.rollout, Some(rollout));
     let back = Rollout {
         max_unavailable: 1,
         any_leaf: true,
@@ -519,7 +516,7 @@ fn a_release_asks_on_a_terminal() {
 }
 
 /// The forms of a cluster until it is ready, at fixed times.
-fn on_its_way() -> Vec<Cluster> {
+fn in_progress() -> Vec<Cluster> {
     let at = |mut cluster: Cluster, state: ClusterState, seconds: i64| {
         let status = cluster.status.as_mut().unwrap();
         status.state = state as i32;
@@ -560,7 +557,7 @@ fn a_cluster_is_watched_until_it_is_at_rest() {
             ..Event::default()
         })
         .collect();
-    know(&fake, on_its_way());
+    know(&fake, in_progress());
     know(&fake, [failed("gamma")]);
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
@@ -578,9 +575,9 @@ fn a_cluster_is_watched_until_it_is_at_rest() {
 }
 
 #[test]
-fn a_watch_survives_a_server_that_is_away_and_ends_with_the_cluster() {
+fn a_watch_survives_an_unreachable_server_and_ends_with_the_cluster() {
     let fake = Fake::start();
-    know(&fake, on_its_way()[..1].to_vec());
+    know(&fake, in_progress()[..1].to_vec());
     let program = Program::logged_in(&fake);
     let mut watch = program.follow(&["cluster", "watch", "alpha"]);
     assert!(watch.line().ends_with("alpha  is building"));
@@ -596,7 +593,7 @@ fn a_watch_survives_a_server_that_is_away_and_ends_with_the_cluster() {
 #[test]
 fn a_watch_draws_on_a_terminal() {
     let fake = Fake::start();
-    know(&fake, on_its_way());
+    know(&fake, in_progress());
     let program = Program::logged_in(&fake);
     let watch = program.run_on_terminal(&["cluster", "watch", "alpha", "--timeout", "30s"], "");
     assert_eq!(watch.code, 0, "{watch:?}");

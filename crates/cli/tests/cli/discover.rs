@@ -51,7 +51,7 @@ fn enrolled(address: &str, action: &str, node: &str, reason: &str) -> EnrolledFi
 }
 
 #[test]
-fn discoveries_are_begun_shown_and_enrolled_from() {
+fn discoveries_are_started_shown_and_their_findings_enrolled() {
     let fake = Fake::start();
     let program = Program::logged_in(&fake);
     let write = |name: &str, text: &str| {

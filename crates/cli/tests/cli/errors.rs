@@ -129,14 +129,84 @@ fn an_argument_that_names_an_unusable_file_is_wrong_usage() {
 }
 
 #[test]
+fn a_wrong_name_letter_or_number_in_an_argument_shows_what_to_write() {
+    let program = Program::new();
+    let long = "x".repeat(300);
+    let generate = ["site", "generate", "--sku", "dgx-h100", "--nodes", "8", "--name"];
+    let netbox = ["site", "import", "netbox", "--csv", "nowhere"];
+    for (arguments, words) in [
+        (
+            [&generate[..], &["a/b"]].concat(),
+            "the name `a/b` contains '/': use 1 to 63",
+        ),
+        (
+            [&generate[..], &[long.as_str()]].concat(),
+            "has 300 characters: use 1 to 63",
+        ),
+        (
+            [&netbox[..], &["--feed", "AB=Panel"]].concat(),
+            "`AB` is not a feed letter: write one capital letter",
+        ),
+        (
+            [&netbox[..], &["--panel", "P=20 kW"]].concat(),
+            "`20 kW` is not a number of watts: write a number from 1",
+        ),
+        (
+            vec!["site", "import", "fabric", "nowhere", "--rack", "r/1"],
+            "the name `r/1` contains '/'",
+        ),
+    ] {
+        let wrong = program.run(&arguments);
+        assert_eq!(wrong.code, 2, "{arguments:?}: {wrong:?}");
+        assert!(wrong.stderr.contains(words), "{arguments:?}: {wrong:?}");
+    }
+}
+
+/// A site with the cables of the dump.
+const CABLED: &str = "site: {name: lab}
+rooms: [{name: h}]
+racks: [{name: r, room: h}]
+skus:
+- {name: k, power: {max_watts: 1 kW}, psus: {count: 1, watts: 1 kW, needed: 1}, height_units: 1, hcas: [mlx5_0, mlx5_3]}
+nodes: [{name: 'gpu-[1-2]', sku: k, rack: r}]
+switches: [{name: 'leaf-[1-2]', role: leaf, ports: 64, rail: [0, 1]}]
+cables:
+- {label: 'c[1-2]', a: 'gpu-[1-2]/mlx5_0', b: 'leaf-1/[1-2]'}
+- {label: 'c[3-4]', a: 'gpu-[1-2]/mlx5_3', b: 'leaf-2/[1-2]'}
+";
+
+#[test]
 fn cabling_faults_end_with_code_1() {
     let program = Program::new();
     program.file("plan.ibnet", DUMP);
     program.file("slow.ibnet", DUMP.replace("4xNDR", "1xNDR"));
-    for (discovered, code) in [("plan.ibnet", 0), ("slow.ibnet", 1)] {
-        let check = program.run(&["fabric", "check", "--plan", "plan.ibnet", "--discovered", discovered]);
-        assert_eq!(check.code, code, "{check:?}");
-        assert_eq!(check.stdout.contains("wrong-width"), code == 1, "{check:?}");
+    program.file("site.yaml", CABLED);
+    program.file("site/all.yml", CABLED);
+    for plan in ["plan.ibnet", "site.yaml", "site"] {
+        for (discovered, code) in [("plan.ibnet", 0), ("slow.ibnet", 1)] {
+            let check = program.run(&["fabric", "check", "--plan", plan, "--discovered", discovered]);
+            assert_eq!(check.code, code, "{plan}: {check:?}");
+            assert_eq!(check.stdout.contains("wrong-width"), code == 1, "{plan}: {check:?}");
+        }
+    }
+    let check = program.run(&["fabric", "check", "--plan", "site.yaml", "--discovered", "slow.ibnet"]);
+    assert!(check.stdout.contains("cable c1: "), "{check:?}");
+}
+
+#[test]
+fn a_site_that_is_no_plan_of_a_fabric_is_refused() {
+    let program = Program::new();
+    program.file("plan.ibnet", DUMP);
+    let (bare, _) = CABLED.split_once("cables:").unwrap();
+    program.file("bare.yaml", bare);
+    program.file("faulty.yaml", CABLED.replace("gpu-[1-2]/mlx5_3", "gpu-[1-2]/mlx5_4"));
+    for (plan, words) in [
+        ("bare.yaml", "bare.yaml: the site describes no cables"),
+        ("faulty.yaml", "gpu-1 has no HCA named mlx5_4"),
+    ] {
+        let check = program.run(&["fabric", "check", "--plan", plan, "--discovered", "plan.ibnet"]);
+        assert_eq!(check.code, 2, "{check:?}");
+        assert!(check.stderr.contains(words), "{check:?}");
     }
 }
 
@@ -160,7 +230,7 @@ fn a_malformed_key_is_wrong_usage_and_a_wrong_chain_is_not_trusted() {
 }
 
 #[test]
-fn what_the_program_says_about_itself() {
+fn version_and_help_describe_the_program() {
     let program = Program::new();
     let version = program.run(&["version"]);
     assert_eq!(version.stdout, concat!("rackwright ", env!("CARGO_PKG_VERSION"), "\n"));
@@ -214,13 +284,13 @@ fn bash_takes_the_completion_script_and_it_completes() {
         out.unwrap()
     };
     bash(&["-n", &file]);
-    let asks = "source \"$1\"; COMP_WORDS=(rackwright node quar); COMP_CWORD=2; _rackwright rackwright quar node; \
+    let script = "source \"$1\"; COMP_WORDS=(rackwright node quar); COMP_CWORD=2; _rackwright rackwright quar node; \
                 echo \"${COMPREPLY[@]}\"";
-    assert_eq!(bash(&["-c", asks, "bash", &file]), "quarantine\n");
+    assert_eq!(bash(&["-c", script, "bash", &file]), "quarantine\n");
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_reader_that_closes_the_pipe_is_no_error() {
     let fake = Fake::start();
     for index in 0..3000 {
         let node = fixtures::node(&format!("n{index:04}"), rackwright_api::v1::NodeState::Active, 60);

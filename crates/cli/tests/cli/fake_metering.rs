@@ -11,10 +11,12 @@ use crate::fake::{Answer, Service, key};
 pub struct Metering {
     pub records: Vec<UsageRecord>,
     pub sums: SumUsageResponse,
+    pub breaches: Vec<UsageBreach>,
     pub terms: Vec<Term>,
     /// The requests as received.
     pub listed: Vec<ListUsageRequest>,
     pub summed: Vec<SumUsageRequest>,
+    pub breaches_listed: Vec<ListUsageBreachesRequest>,
 }
 
 #[tonic::async_trait]
@@ -44,6 +46,29 @@ impl MeteringService for Service {
         let mut state = self.state();
         state.metering.summed.push(request.into_inner());
         Ok(Response::new(state.metering.sums.clone()))
+    }
+
+    async fn list_usage_breaches(
+        &self,
+        request: Request<ListUsageBreachesRequest>,
+    ) -> Answer<ListUsageBreachesResponse> {
+        self.enter("ListUsageBreaches", &request, "")?;
+        let request = request.into_inner();
+        let mut state = self.state();
+        // One breach per page, as above.
+        let number: usize = request.page_token.parse().unwrap_or(0);
+        let breaches = &state.metering.breaches;
+        let answer = ListUsageBreachesResponse {
+            breaches: breaches.iter().skip(number).take(1).cloned().collect(),
+            next_page_token: match number + 1 {
+                next if next < breaches.len() => next.to_string(),
+                _ => String::new(),
+            },
+            start_time: request.start_time,
+            end_time: state.metering.sums.end_time,
+        };
+        state.metering.breaches_listed.push(request);
+        Ok(Response::new(answer))
     }
 
     async fn set_term(&self, request: Request<SetTermRequest>) -> Answer<Term> {

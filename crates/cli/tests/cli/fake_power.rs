@@ -22,19 +22,19 @@ impl PowerService for Service {
         let request = request.into_inner();
         let state = self.state();
         let known = state.power.explained.iter().find(|one| one.name == request.name);
-        let mut told = known
+        let mut page = known
             .cloned()
             .ok_or_else(|| Status::not_found(format!("{} does not exist", request.name)))?;
         // One step per page: the client must read further pages.
         let number: usize = request.page_token.parse().unwrap_or(0);
-        let all = told.steps.len();
-        told.steps = told.steps.into_iter().skip(number).take(1).collect();
-        told.next_page_token = if number + 1 < all {
+        let all = page.steps.len();
+        page.steps = page.steps.into_iter().skip(number).take(1).collect();
+        page.next_page_token = if number + 1 < all {
             (number + 1).to_string()
         } else {
             String::new()
         };
-        Ok(Response::new(told))
+        Ok(Response::new(page))
     }
 
     async fn get_power_report(&self, request: Request<GetPowerReportRequest>) -> Answer<GetPowerReportResponse> {

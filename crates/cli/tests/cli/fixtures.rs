@@ -319,7 +319,7 @@ pub fn image() -> Image {
         signed_by: signed_by.into(),
         ..ImageVersion::default()
     };
-    let says = ImageVersion {
+    let annotated = ImageVersion {
         os_id: "debian".into(),
         os_version: "12".into(),
         kernel: "6.1.*".into(),
@@ -327,7 +327,7 @@ pub fn image() -> Image {
     };
     Image {
         name: "images/debian".into(),
-        versions: vec![says, version(&format!("b3-{}", "fe".repeat(32)), "")],
+        versions: vec![annotated, version(&format!("b3-{}", "fe".repeat(32)), "")],
         metadata: Some(Metadata::default()),
     }
 }

@@ -40,7 +40,7 @@ impl Script {
         let wanted = std::fs::read_to_string(&path).unwrap_or_default();
         if seen != wanted {
             panic!(
-                "{} differs (UPDATE_GOLDEN=1 records it anew)\n--- wanted\n{wanted}\n--- seen\n{seen}",
+                "{} differs (UPDATE_GOLDEN=1 records it again)\n--- wanted\n{wanted}\n--- seen\n{seen}",
                 path.display()
             );
         }
@@ -109,7 +109,7 @@ fn matches(pattern: &str, text: &str) -> Option<usize> {
 }
 
 #[test]
-fn what_changes_from_run_to_run_is_replaced() {
+fn values_that_change_between_runs_are_replaced() {
     let uuid = "0b6d7f0e-1111-4222-8333-444455556666";
     let text = format!("at 2026-01-02T03:04:05Z from 127.0.0.1:4711 id {uuid} in 12.3 s, 1m 23s; gpu-001 3m");
     assert_eq!(

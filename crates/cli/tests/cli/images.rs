@@ -83,12 +83,12 @@ fn an_image_is_added() {
     assert_eq!(state.uploads[0].request.minisign_signature, "untrusted comment: x\n");
     assert_eq!(state.uploads[0].key, "k1.start");
     let request = &state.uploads[0].request;
-    let says = [&request.os_id, &request.os_version, &request.kernel];
-    assert_eq!(says, ["debian", "12", "6.1.*"]);
+    let patterns = [&request.os_id, &request.os_version, &request.kernel];
+    assert_eq!(patterns, ["debian", "12", "6.1.*"]);
 }
 
 #[test]
-fn an_upload_goes_on_after_the_server_broke_it_off() {
+fn an_upload_resumes_after_the_server_aborted_it() {
     let fake = Fake::start();
     fake.state().upload_cuts.extend([700_000, 0, 1_500_000]);
     fake.refuse("GetUpload", Status::unavailable("not up yet"));
@@ -137,7 +137,7 @@ fn an_upload_waits_for_its_own_former_stream_to_end() {
 }
 
 #[test]
-fn an_upload_goes_on_after_the_connection_was_cut() {
+fn an_upload_resumes_after_the_connection_was_cut() {
     let fake = Fake::start();
     let program = Program::logged_in(&fake);
     let relay = Relay::start(fake.address, vec![2_000_000, 1_000_000]);
@@ -154,7 +154,7 @@ fn an_upload_goes_on_after_the_connection_was_cut() {
 }
 
 #[test]
-fn an_upload_is_taken_up_again_by_another_run() {
+fn an_upload_is_resumed_by_another_run() {
     let fake = Fake::start();
     let program = Program::logged_in(&fake);
     let data = content(2_000_000);

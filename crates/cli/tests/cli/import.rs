@@ -152,7 +152,7 @@ enum ServerFault {
     /// `next` leads to another host.
     Elsewhere,
     /// `next` leads to the same page without end.
-    Circle,
+    EndlessPages,
     /// 403 for every request.
     Forbidden,
     /// 302 for every request.
@@ -169,7 +169,7 @@ type Objects = BTreeMap<&'static str, Vec<Value>>;
 struct FakeNetbox {
     url: String,
     /// The requested paths, with the values of `Authorization`.
-    asked: Arc<Mutex<Vec<(String, String)>>>,
+    requests: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 /// TLS as localhost.
@@ -198,21 +198,21 @@ async fn serve(objects: Objects, server_fault: ServerFault, tls: Option<TlsAccep
     };
     let netbox = FakeNetbox {
         url: url.clone(),
-        asked: Arc::default(),
+        requests: Arc::default(),
     };
-    let (asked, objects) = (netbox.asked.clone(), Arc::new(objects));
+    let (requests, objects) = (netbox.requests.clone(), Arc::new(objects));
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
-            let (asked, objects, url, tls) = (asked.clone(), objects.clone(), url.clone(), tls.clone());
+            let (requests, objects, url, tls) = (requests.clone(), objects.clone(), url.clone(), tls.clone());
             tokio::spawn(async move {
                 match tls {
                     Some(tls) => {
                         if let Ok(stream) = tls.accept(stream).await {
-                            answer(stream, &objects, server_fault, &url, &asked).await;
+                            answer(stream, &objects, server_fault, &url, &requests).await;
                         }
                     }
-                    None => answer(stream, &objects, server_fault, &url, &asked).await,
+                    None => answer(stream, &objects, server_fault, &url, &requests).await,
                 }
             });
         }
@@ -225,7 +225,7 @@ async fn answer(
     objects: &Objects,
     server_fault: ServerFault,
     url: &str,
-    asked: &Mutex<Vec<(String, String)>>,
+    requests: &Mutex<Vec<(String, String)>>,
 ) {
     let mut stream = BufReader::new(stream);
     loop {
@@ -246,7 +246,7 @@ async fn answer(
                 break;
             }
         }
-        asked.lock().unwrap().push((path.clone(), authorization.clone()));
+        requests.lock().unwrap().push((path.clone(), authorization.clone()));
         let denied = authorization != format!("Bearer {TOKEN}") || server_fault == ServerFault::Forbidden;
         let (status, body) = match server_fault {
             _ if denied => ("403 Forbidden", json!({"detail": "Invalid token"}).to_string()),
@@ -294,7 +294,7 @@ fn page(objects: &Objects, server_fault: ServerFault, url: &str, path: &str) -> 
         ServerFault::Elsewhere => json!(format!(
             "https://evil.example/netbox/api/dcim/{table}/?limit=2&offset=2"
         )),
-        ServerFault::Circle => json!(format!("{url}/netbox/api/dcim/{table}/?limit=2&offset=99")),
+        ServerFault::EndlessPages => json!(format!("{url}/netbox/api/dcim/{table}/?limit=2&offset=99")),
         _ if offset + 2 < all.len() => json!(format!("{url}/netbox/api/dcim/{table}/?limit=2&offset={}", offset + 2)),
         _ => Value::Null,
     };
@@ -520,39 +520,39 @@ async fn the_api_gives_the_same_site_as_the_exports() {
         !format!("{finished:?}").contains("abcdefghijkl"),
         "the token is shown: {finished:?}"
     );
-    let asked = netbox.asked.lock().unwrap();
+    let requests = netbox.requests.lock().unwrap();
     assert!(
-        asked
+        requests
             .iter()
             .all(|(_, authorization)| *authorization == format!("Bearer {TOKEN}"))
     );
     assert!(
-        asked
+        requests
             .iter()
             .any(|(path, _)| path == "/netbox/api/dcim/devices/?limit=500&exclude=config_context"),
-        "{asked:?}"
+        "{requests:?}"
     );
     assert!(
-        asked
+        requests
             .iter()
             .any(|(path, _)| path == "/netbox/api/dcim/devices/?limit=2&offset=2"),
-        "{asked:?}"
+        "{requests:?}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_of_nobody_known_is_refused_before_the_token_is_sent() {
+async fn an_unknown_certificate_is_refused_before_the_token_is_sent() {
     let program = program();
     program.file("ca.pem", Authority::new("one").pem);
     let netbox = serve(objects(), ServerFault::None, Some(acceptor(&Authority::new("other")))).await;
     let finished = run(&program, import(&netbox.url, &["--ca-file", "ca.pem"])).await;
     assert_eq!(finished.code, 6, "{finished:?}");
     assert!(finished.stderr.contains("certificate"), "{finished:?}");
-    assert_eq!(netbox.asked.lock().unwrap().len(), 0);
+    assert_eq!(netbox.requests.lock().unwrap().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_does_wrong_is_told_and_bounded() {
+async fn faults_of_a_server_are_reported_and_bounded() {
     let program = program();
     program.file("other", "0123456789\n");
     program.file("none", "\n");
@@ -562,7 +562,7 @@ async fn what_a_server_does_wrong_is_told_and_bounded() {
             5,
             "the next page of api/dcim/sites is at https://evil.example",
         ),
-        (ServerFault::Circle, 1, "is empty and names a next page"),
+        (ServerFault::EndlessPages, 1, "is empty and names a next page"),
         (ServerFault::Forbidden, 5, "403 Forbidden"),
         (ServerFault::Moved, 2, "redirects are not followed"),
         (ServerFault::Endless, 1, "the answer is larger than 64 MiB"),
@@ -577,7 +577,7 @@ async fn what_a_server_does_wrong_is_told_and_bounded() {
             "{server_fault:?}: the token is shown: {finished:?}"
         );
         let evil = netbox
-            .asked
+            .requests
             .lock()
             .unwrap()
             .iter()

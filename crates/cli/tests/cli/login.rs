@@ -10,7 +10,7 @@ use crate::golden::Script;
 use crate::program::Program;
 
 #[test]
-fn login_and_what_follows() {
+fn login_and_later_commands() {
     let fake = Fake::start();
     let program = Program::new();
     let mut script = Script::default();
@@ -43,7 +43,7 @@ fn login_and_what_follows() {
 }
 
 #[test]
-fn credentials_are_private_and_in_place() {
+fn credentials_are_private_and_in_their_folder() {
     let fake = Fake::start();
     let program = Program::logged_in(&fake);
     for file in ["config.yaml", "default.pem", "default.ca.pem"] {
@@ -182,7 +182,7 @@ fn the_token_can_come_from_a_file_or_standard_input() {
 }
 
 #[test]
-fn the_next_endpoint_is_used_when_the_first_is_away() {
+fn the_next_endpoint_is_used_when_the_first_does_not_answer() {
     let fake = Fake::start();
     let program = Program::new();
     let url = format!("https://127.0.0.1:1,{}", fake.url());
@@ -208,7 +208,7 @@ fn a_credential_is_renewed_in_its_last_third() {
 }
 
 #[test]
-fn a_renewal_that_fails_is_told_and_does_not_hinder() {
+fn a_failed_renewal_is_reported_and_the_command_continues() {
     let fake = Fake::start();
     fake.state().credential_age = Duration::from_secs(8000);
     fake.state().credential_left = Some(Duration::from_secs(3000));
@@ -223,7 +223,7 @@ fn a_renewal_that_fails_is_told_and_does_not_hinder() {
 }
 
 #[test]
-fn an_ended_credential_says_what_to_do() {
+fn an_ended_credential_is_an_error_with_advice() {
     let fake = Fake::start();
     fake.state().credential_age = Duration::from_secs(8000);
     fake.state().credential_left = Some(Duration::ZERO);
@@ -247,7 +247,7 @@ fn a_key_that_others_can_read_is_not_used() {
 }
 
 #[test]
-fn a_server_whose_authority_changed_is_not_trusted() {
+fn a_server_with_a_changed_authority_is_not_trusted() {
     let fake = Fake::start();
     let program = Program::logged_in(&fake);
     let other = Fake::start();

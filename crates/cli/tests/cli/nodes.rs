@@ -140,7 +140,7 @@ fn deploy_and_wait() {
 }
 
 #[test]
-fn what_destroys_needs_consent() {
+fn destructive_commands_need_consent() {
     let fake = fake();
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
@@ -257,7 +257,7 @@ fn enrolment_keeps_the_password_to_itself() {
 }
 
 #[test]
-fn a_lost_answer_is_asked_for_with_the_same_key() {
+fn a_call_with_a_lost_answer_is_repeated_with_the_same_key() {
     let fake = fake();
     fake.state().lost_answers.insert("DeployNode", 2);
     let program = Program::logged_in(&fake);
@@ -308,7 +308,7 @@ fn the_key_can_be_given() {
 }
 
 #[test]
-fn a_server_that_stays_away_is_given_up() {
+fn a_server_that_stays_unreachable_is_given_up() {
     let fake = fake();
     let program = Program::logged_in(&fake);
     for _ in 0..20 {
@@ -322,7 +322,7 @@ fn a_server_that_stays_away_is_given_up() {
 }
 
 #[test]
-fn labels_are_changed_again_on_top_of_somebody_elses_change() {
+fn labels_are_changed_again_after_a_concurrent_change() {
     let fake = fake();
     let program = Program::logged_in(&fake);
     fake.refuse("UpdateNode", Status::aborted("changed meanwhile"));

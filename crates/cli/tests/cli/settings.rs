@@ -44,10 +44,10 @@ fn settings_are_shown_listed_and_applied() {
     let fake = Fake::start();
     let program = Program::logged_in(&fake);
     let run = |args: &[&str]| program.run(args);
-    let nothing = run(&["node", "settings", "drift"]);
+    let unread = run(&["node", "settings", "drift"]);
     assert_eq!(
-        nothing.stdout, "unknown: firmware settings were read from no node\n",
-        "{nothing:?}"
+        unread.stdout, "unknown: firmware settings were read from no node\n",
+        "{unread:?}"
     );
     let plain = NodeSettings {
         name: "nodes/gpu-003".into(),
@@ -108,7 +108,7 @@ fn settings_are_shown_listed_and_applied() {
 }
 
 #[test]
-fn a_bmc_whose_settings_cannot_be_read_is_told() {
+fn unreadable_settings_of_a_bmc_are_reported() {
     let (bmc, program) = (FakeBmc::start(), Program::new());
     program.file("password", format!("{PASSWORD}\n"));
     let access = [

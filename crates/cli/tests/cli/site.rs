@@ -65,7 +65,7 @@ customers:
 ";
 
 #[test]
-fn a_good_site_is_counted_and_a_faulty_one_is_told_like_a_compiler() {
+fn a_good_site_is_summed_up_and_faults_are_printed_like_a_compilers() {
     let program = Program::new();
     // A flow mapping would parse the bracket as a list.
     let good = GOOD.replace(
@@ -104,6 +104,27 @@ fn a_good_site_is_counted_and_a_faulty_one_is_told_like_a_compiler() {
 }
 
 #[test]
+fn a_file_that_is_not_utf_8_is_a_finding_with_its_place() {
+    let program = Program::new();
+    std::fs::write(program.home().join("latin.yaml"), b"site: {name: lab}\n# caf\xe9\n").unwrap();
+    let validated = program.run(&["site", "validate", "latin.yaml", "-o", "json"]);
+    assert_eq!(validated.code, 2, "{validated:?}");
+    let shown: serde_json::Value = serde_json::from_str(&validated.stdout).unwrap();
+    let finding = &shown["findings"][0];
+    assert_eq!(finding["line"], 2, "{shown}");
+    assert_eq!(finding["column"], 6, "{shown}");
+    assert_eq!(finding["what"], "this is not UTF-8 text");
+    assert_eq!(shown["errors"], 1, "{shown}");
+    // Files that are sent are refused before a server is called.
+    let planned = program.run(&["site", "plan", "latin.yaml"]);
+    assert_eq!(planned.code, 2, "{planned:?}");
+    assert!(
+        planned.stderr.contains("latin.yaml:2:6: this is not UTF-8 text"),
+        "{planned:?}"
+    );
+}
+
+#[test]
 fn a_generated_site_is_good_and_compared_with_another() {
     let program = Program::new();
     let mut script = Script::default();
@@ -130,7 +151,7 @@ fn a_generated_site_is_good_and_compared_with_another() {
 }
 
 #[test]
-fn the_way_of_power_to_a_node_is_explained() {
+fn the_power_path_of_a_node_is_explained() {
     let program = Program::new();
     program.file("site.yaml", GOOD.replace("{name: leaf-[0-1],", "{name: leaf-0,"));
     let mut script = Script::default();

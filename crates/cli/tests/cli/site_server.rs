@@ -85,7 +85,7 @@ fn both() -> (Fake, Program) {
 }
 
 #[test]
-fn a_plan_tells_findings_changes_and_conflicts() {
+fn a_plan_shows_findings_changes_and_conflicts() {
     let (fake, program) = both();
     let mut script = Script::default();
     script.run(&program, &["site", "plan", "site"]);
@@ -118,7 +118,7 @@ fn a_plan_tells_findings_changes_and_conflicts() {
 }
 
 #[test]
-fn what_was_shown_is_what_is_applied() {
+fn the_shown_plan_is_the_applied_plan() {
     let (fake, program) = both();
     let mut script = Script::default();
     script.run(&program, &["site", "apply", "site"]);
@@ -163,14 +163,14 @@ fn applying_asks_on_a_terminal() {
     let agreed = program.run_on_terminal(&["site", "apply", "site", "--quiet"], "yes\n");
     assert!(
         agreed.stdout.contains("rack r1"),
-        "the plan is shown to whoever is asked: {agreed:?}"
+        "the plan is shown before the question: {agreed:?}"
     );
     assert_eq!(agreed.code, 0, "{agreed:?}");
     assert_eq!(fake.keys("ApplySite").len(), 1);
 }
 
 #[test]
-fn a_site_comes_back_as_files_and_as_a_stream() {
+fn a_site_is_shown_as_files_and_as_a_stream() {
     let (fake, program) = both();
     let mut script = Script::default();
     script.run(&program, &["site", "show"]);

@@ -15,7 +15,7 @@ fn fake() -> Fake {
 }
 
 #[test]
-fn what_destroys_is_asked_for() {
+fn destructive_commands_ask_on_a_terminal() {
     let fake = fake();
     let program = Program::logged_in(&fake);
     let refused = program.run_on_terminal(&["node", "release", "gpu-001", "gpu-002"], "no\n");

@@ -42,6 +42,18 @@ fn sum(customer: &str, cluster: &str, reserved: i64, on_demand: i64, open: bool)
     }
 }
 
+fn breach(kind: &str, good: Option<i64>, span: (i64, Option<i64>), seconds: i64) -> UsageBreach {
+    UsageBreach {
+        kind: kind.into(),
+        customer: "acme".into(),
+        cluster: "clusters/alpha".into(),
+        good_time: good.and_then(at),
+        since: at(span.0),
+        end_time: span.1.and_then(at),
+        seconds,
+    }
+}
+
 fn fake() -> Fake {
     let fake = Fake::start();
     let mut state = fake.state();
@@ -62,6 +74,10 @@ fn fake() -> Fake {
         start_time: at(0),
         end_time: at(90_000),
     };
+    state.metering.breaches = vec![
+        breach("cut-off", Some(40), (100, Some(400)), 300),
+        breach("open-default", None, (80_000, None), 10_000),
+    ];
     drop(state);
     fake
 }
@@ -73,7 +89,7 @@ fn reports_are_shown_in_every_form_and_sum_at_the_foot() {
     let fake = fake();
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
-    for verb in ["list", "sum"] {
+    for verb in ["list", "sum", "breaches"] {
         for more in [
             &[][..],
             &["-o", "json"],
@@ -86,7 +102,7 @@ fn reports_are_shown_in_every_form_and_sum_at_the_foot() {
     }
     script.check("usage", &program);
     let narrowed = ["--customer", "acme", "--cluster", "alpha"];
-    for verb in ["list", "sum"] {
+    for verb in ["list", "sum", "breaches"] {
         let finished = program.run(&[&["usage", verb, "-o", "csv"][..], &PERIOD, &narrowed].concat());
         assert_eq!(finished.code, 0, "{finished:?}");
         let lines: Vec<_> = finished.stdout.split("\r\n").collect();
@@ -94,22 +110,41 @@ fn reports_are_shown_in_every_form_and_sum_at_the_foot() {
         assert!(lines.iter().all(|line| !line.contains('\n')), "{finished:?}");
     }
     let state = fake.state();
-    let asked = state.metering.listed.last().unwrap();
-    assert_eq!((asked.start_time, asked.end_time), (at(0), at(31 * 86_400)));
+    let request = state.metering.listed.last().unwrap();
+    assert_eq!((request.start_time, request.end_time), (at(0), at(31 * 86_400)));
     assert_eq!(
-        (asked.customer.as_str(), asked.cluster.as_str()),
+        (request.customer.as_str(), request.cluster.as_str()),
         ("acme", "clusters/alpha")
     );
-    let asked = state.metering.summed.last().unwrap();
-    assert_eq!((asked.start_time, asked.end_time), (at(0), at(31 * 86_400)));
+    let request = state.metering.summed.last().unwrap();
+    assert_eq!((request.start_time, request.end_time), (at(0), at(31 * 86_400)));
     assert_eq!(
-        (asked.customer.as_str(), asked.cluster.as_str()),
+        (request.customer.as_str(), request.cluster.as_str()),
+        ("acme", "clusters/alpha")
+    );
+    let request = state.metering.breaches_listed.last().unwrap();
+    assert_eq!((request.start_time, request.end_time), (at(0), at(31 * 86_400)));
+    assert_eq!(
+        (request.customer.as_str(), request.cluster.as_str()),
         ("acme", "clusters/alpha")
     );
 }
 
 #[test]
-fn terms_are_set_listed_and_forgotten_and_what_makes_no_sense_is_told() {
+fn without_a_breach_sums_have_no_table_of_breaches() {
+    let fake = fake();
+    fake.state().metering.breaches.clear();
+    let program = Program::logged_in(&fake);
+    let finished = program.run(&[&["usage", "sum"][..], &PERIOD].concat());
+    assert_eq!(finished.code, 0, "{finished:?}");
+    assert!(finished.stdout.trim_end().lines().last().unwrap().starts_with("total"));
+    assert!(!format!("{finished:?}").contains("isolation"), "{finished:?}");
+    let finished = program.run(&[&["usage", "sum", "-o", "json"][..], &PERIOD].concat());
+    assert!(finished.stdout.contains("\"breaches\": []"), "{finished:?}");
+}
+
+#[test]
+fn terms_are_set_listed_and_deleted_and_invalid_ones_refused() {
     let fake = fake();
     let program = Program::logged_in(&fake);
     let mut script = Script::default();

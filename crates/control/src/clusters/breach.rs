@@ -6,22 +6,24 @@
 //! | `open-default` | a port is a full member of the default partition and can reach every port |
 //! | `foreign-key` | a port has a partition key that it must not have |
 //! | `cut-off` | a port lacks the key of its cluster |
+//! | `no-manager` | no subnet manager answers: ports keep their keys, and a port that comes up gets none |
+//! | `foreign-manager` | another subnet manager is the master and sets the keys of all ports |
 //!
 //! At most one breach of a kind is open. A breach ends when every port was read with the right keys: the reading of some
 //! ports says nothing about the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rackwright_fabric::{PartitionFile, Reading};
+use rackwright_fabric::{ManagerFault, PartitionFile, Reading};
+use rackwright_ground::audit::export::time;
+use rackwright_ground::hall::HallError;
+use rackwright_ground::text::counted;
 use rackwright_infiniband::{Guid, Membership, PKey};
 use rackwright_lifecycle::{EventKind, Timestamp};
 use rackwright_store::{BreachRow, EventRow};
 use serde::{Deserialize, Serialize};
 
 use super::partitions::unreadable;
-use crate::audit::export::time;
-use crate::hall::HallError;
-use crate::text::counted;
 
 /// Most ports, and most clusters, that a sentence names.
 const MAX_NAMED: usize = 8;
@@ -37,10 +39,21 @@ pub enum Kind {
     ForeignKey,
     /// `cut-off`
     CutOff,
+    /// `no-manager`
+    NoManager,
+    /// `foreign-manager`
+    ForeignManager,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::File, Self::OpenDefault, Self::ForeignKey, Self::CutOff];
+    const ALL: [Self; 6] = [
+        Self::File,
+        Self::OpenDefault,
+        Self::ForeignKey,
+        Self::CutOff,
+        Self::NoManager,
+        Self::ForeignManager,
+    ];
 
     /// The name under which breaches are stored and sent.
     #[must_use]
@@ -50,13 +63,35 @@ impl Kind {
             Self::OpenDefault => "open-default",
             Self::ForeignKey => "foreign-key",
             Self::CutOff => "cut-off",
+            Self::NoManager => "no-manager",
+            Self::ForeignManager => "foreign-manager",
+        }
+    }
+
+    /// Whether every check sees this kind. The other kinds are seen on the ports, of which a check reads some.
+    #[must_use]
+    pub fn is_seen_by_each_check(self) -> bool {
+        matches!(self, Self::File | Self::NoManager | Self::ForeignManager)
+    }
+
+    /// The repair, for the operator.
+    fn repair(self) -> &'static str {
+        match self {
+            Self::File => "rackwrightd restores the file: find who has changed it",
+            Self::OpenDefault | Self::ForeignKey | Self::CutOff => {
+                "rackwrightd has the keys of the ports set again: find who has changed them"
+            }
+            Self::NoManager => "start OpenSM; rackwrightd reads every port then",
+            Self::ForeignManager => "stop the other subnet manager; rackwrightd reads every port then",
         }
     }
 
     /// The fault of a cluster's ports, for the cluster's customer.
     fn of_ports(self) -> &'static str {
         match self {
-            Self::File | Self::OpenDefault => "can communicate with ports of others",
+            Self::File | Self::OpenDefault | Self::NoManager | Self::ForeignManager => {
+                "can communicate with ports of others"
+            }
             Self::ForeignKey => "can use a partition key of others",
             Self::CutOff => "cannot communicate with the other nodes of the cluster",
         }
@@ -94,6 +129,9 @@ pub struct ConcernedCluster {
     pub id: String,
     /// Number of ports that concern it: the most that one check found.
     pub ports: u64,
+    /// When the breach was first seen at this cluster. None: stored by a version without it; since the start of the breach.
+    #[serde(default)]
+    pub since: Option<Timestamp>,
 }
 
 /// What a breach concerns.
@@ -120,7 +158,7 @@ pub struct Breach {
 
 /// Changes to store, and to report.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct News {
+pub struct BreachChanges {
     /// Breaches that have changed.
     pub changed: Vec<Breach>,
     /// Their events.
@@ -131,7 +169,7 @@ pub struct News {
     pub begun: u64,
 }
 
-impl News {
+impl BreachChanges {
     /// Adds later news.
     pub fn add(&mut self, later: Self) {
         // A breach that has changed again replaces its former state.
@@ -214,7 +252,8 @@ impl Breach {
                 continue;
             };
             let (id, ports) = (id.clone(), *ports);
-            let cluster = ConcernedCluster { id, ports };
+            let since = Some(now);
+            let cluster = ConcernedCluster { id, ports, since };
             new.push(cluster.clone());
             known.clusters.insert(uid.clone(), cluster);
         }
@@ -222,7 +261,7 @@ impl Breach {
     }
 
     /// The words that the operator reads: `512 ports ...; clusters alpha, beta`.
-    fn words(&self) -> String {
+    fn sentence(&self) -> String {
         let mut ids: Vec<&str> = self.concerned.clusters.values().map(|one| one.id.as_str()).collect();
         ids.sort_unstable();
         match ids.len() {
@@ -257,11 +296,11 @@ impl Breach {
 /// `a, b and 3 more`
 fn some<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = names.len().saturating_sub(MAX_NAMED);
-    let mut words = names.take(MAX_NAMED).collect::<Vec<_>>().join(", ");
+    let mut list = names.take(MAX_NAMED).collect::<Vec<_>>().join(", ");
     if more > 0 {
-        words.push_str(&format!(" and {more} more"));
+        list.push_str(&format!(" and {more} more"));
     }
-    words
+    list
 }
 
 /// The digest of a partition file.
@@ -290,6 +329,24 @@ pub fn judge_file(file: &PartitionFile, known: &[&str]) -> Option<Finding> {
         ports: BTreeSet::new(),
         clusters: BTreeMap::new(),
     })
+}
+
+/// The breach that the fault of a subnet manager is.
+#[must_use]
+pub fn judge_manager(fault: &ManagerFault) -> Finding {
+    let (kind, text) = match fault {
+        ManagerFault::Absent(why) => (Kind::NoManager, why.clone()),
+        ManagerFault::Foreign(master) => (
+            Kind::ForeignManager,
+            format!("{master} is the master and sets the keys of all ports; OpenSM beside rackwrightd is not"),
+        ),
+    };
+    Finding {
+        kind,
+        text,
+        ports: BTreeSet::new(),
+        clusters: BTreeMap::new(),
+    }
 }
 
 /// The breaches that these tables show. Unread ports show nothing.
@@ -345,7 +402,7 @@ impl Seen {
 
     /// `read` is the number of ports that were read.
     fn finding(self, kind: Kind, read: usize) -> Finding {
-        let text = port_words(kind, &self.ports, read);
+        let text = ports_text(kind, &self.ports, read);
         let clusters = self.clusters.into_iter();
         Finding {
             kind,
@@ -359,9 +416,11 @@ impl Seen {
 }
 
 /// `512 of 600 ports read are full members of the default partition, 0x... is the first`
-fn port_words(kind: Kind, ports: &BTreeSet<Guid>, read: usize) -> String {
+fn ports_text(kind: Kind, ports: &BTreeSet<Guid>, read: usize) -> String {
     let what = match kind {
-        Kind::File | Kind::OpenDefault => "are full members of the default partition",
+        Kind::File | Kind::OpenDefault | Kind::NoManager | Kind::ForeignManager => {
+            "are full members of the default partition"
+        }
         Kind::ForeignKey => "have a partition key that they must not have",
         Kind::CutOff => "lack the key of their cluster",
     };
@@ -382,20 +441,20 @@ pub fn settle(
     ids: &BTreeMap<String, String>,
     good_at: Option<Timestamp>,
     now: Timestamp,
-) -> News {
-    let mut news = News::default();
+) -> BreachChanges {
+    let mut changes = BreachChanges::default();
     for finding in found {
         let known = open.iter().find(|breach| breach.kind() == Some(finding.kind));
         let mut breach = known.cloned().unwrap_or_else(|| Breach::begin(finding, good_at, now));
         let new = breach.see(finding, ids, now);
         if known.is_none() {
+            let (sentence, repair) = (breach.sentence(), finding.kind.repair());
             let message = match good_at {
                 Some(good_at) => format!(
-                    "{}; the last reading without it is of {}",
-                    breach.words(),
+                    "{sentence}; the last reading without it is of {}; {repair}",
                     time(good_at)
                 ),
-                None => breach.words(),
+                None => format!("{sentence}; {repair}"),
             };
             let mut event = breach.event(EventKind::SecurityFabricBreach, "fabric".into(), message.clone(), now);
             let named = breach.concerned.named.iter().map(ToString::to_string);
@@ -405,9 +464,9 @@ pub fn settle(
             event
                 .attributes
                 .insert("first_ports".into(), named.collect::<Vec<_>>().join(", "));
-            news.events.push(event);
-            news.records.push(format!("{} begun: {message}", breach.row.kind));
-            news.begun += 1;
+            changes.events.push(event);
+            changes.records.push(format!("{} begun: {message}", breach.row.kind));
+            changes.begun += 1;
         }
         for cluster in new {
             let message = format!(
@@ -417,27 +476,29 @@ pub fn settle(
                 time(now)
             );
             let target = format!("clusters/{}", cluster.id);
-            news.events
+            changes
+                .events
                 .push(breach.event(EventKind::ClusterIsolationBreach, target, message, now));
         }
-        news.changed.push(breach);
+        changes.changed.push(breach);
     }
-    news
+    changes
 }
 
 /// The end of all open breaches: every port was read with the right keys. `ids` as in [`settle`].
 #[must_use]
-pub fn end(open: &[Breach], ids: &BTreeMap<String, String>, now: Timestamp) -> News {
-    let mut news = News::default();
+pub fn end(open: &[Breach], ids: &BTreeMap<String, String>, now: Timestamp) -> BreachChanges {
+    let mut changes = BreachChanges::default();
     for breach in open {
         let mut breach = breach.clone();
         breach.row.ended_at = Some(now.max(breach.row.seen));
         let span = format!("from {} to {}", time(breach.row.since), time(now.max(breach.row.seen)));
-        let message = format!("over: {}; seen {span}", breach.words());
+        let message = format!("over: {}; seen {span}", breach.sentence());
         let kind = EventKind::SecurityFabricBreachEnded;
-        news.events
+        changes
+            .events
             .push(breach.event(kind, "fabric".into(), message.clone(), now));
-        news.records.push(format!("{} {message}", breach.row.kind));
+        changes.records.push(format!("{} {message}", breach.row.kind));
         for (uid, cluster) in &breach.concerned.clusters {
             // Another cluster of this name is not concerned.
             if ids.get(uid) != Some(&cluster.id) {
@@ -445,10 +506,11 @@ pub fn end(open: &[Breach], ids: &BTreeMap<String, String>, now: Timestamp) -> N
             }
             let message = format!("the partition of the cluster is in order again; the breach was seen {span}");
             let target = format!("clusters/{}", cluster.id);
-            news.events
+            changes
+                .events
                 .push(breach.event(EventKind::ClusterIsolationRestored, target, message, now));
         }
-        news.changed.push(breach);
+        changes.changed.push(breach);
     }
-    news
+    changes
 }

@@ -1,25 +1,30 @@
 //! Looks for breaches of the isolation of clusters between two changes of the partitions, and stores them.
 //!
 //! A check reads the partition file and some ports, the ports of clusters first, and all ports in turn within
-//! `proof_s`. A breach makes the partitions due at once: they are brought to the fabric again, and every port is read.
+//! `proof_s`. Each check also asks for the master subnet manager. A breach makes the partitions due at once: they are
+//! brought to the fabric again, and every port is read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rackwright_fabric::{FabricError, FabricManager, Inspection, Reading};
+use rackwright_fabric::{FabricError, FabricManager, Inspection, ManagerFault, PartitionFile, Reading};
+use rackwright_ground::audit::{PendingRecord, local_record};
+use rackwright_ground::clock;
+use rackwright_ground::config::fabric::Settings;
+use rackwright_ground::core::Core;
+use rackwright_ground::hall::{self, HallError, work};
+use rackwright_ground::text::chain;
 use rackwright_infiniband::{Guid, Partitions, Tables};
 use rackwright_lifecycle::{Timestamp, seconds};
 use rackwright_store::{FabricCheckRow, FabricRow, Store, WriteTx};
 
-use super::breach::{Breach, Finding, Kind, News, PortKeys, digest, end, judge_file, judge_ports, settle};
-use super::manager::Settings;
+use super::breach::{
+    Breach, BreachChanges, Finding, PortKeys, digest, end, judge_file, judge_manager, judge_ports, settle,
+};
 use super::partitions::{Fabric, loaded};
 use super::reconcile::LEASE_S;
-use crate::audit::{PendingRecord, local_record};
-use crate::clock;
-use crate::core::Core;
-use crate::hall::{self, HallError, work};
-use crate::text::chain;
 
 /// Fewest ports of a check.
 const MIN_PORTS: usize = 64;
@@ -28,12 +33,24 @@ const MAX_PORTS_OF_BREACH: usize = 512;
 /// Ports of each cluster that are read first then, so that every concerned cluster is found.
 const FIRST_OF_CLUSTER: usize = 4;
 /// Longest pause before a failed check is repeated, in seconds.
-const AGAIN_S: i64 = 60;
+const RETRY_S: i64 = 60;
+/// Shortest pause after a check, in seconds: where checks take longer than `check_s`.
+const SHORTEST_S: i64 = 1;
 
 /// The next check of this process.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     next: Timestamp,
+}
+
+impl Schedule {
+    /// The time until the next check, at most `longest`; without a next check `longest`.
+    pub(super) fn pause(&self, longest: Duration) -> Duration {
+        match u64::try_from(self.next.since(clock::now())) {
+            Ok(us @ 1..) => Duration::from_micros(us).min(longest),
+            _ => longest,
+        }
+    }
 }
 
 /// Records and numbers that are reported after the commit.
@@ -87,12 +104,15 @@ pub(super) async fn run_round(
     let sample = next_ports(&all, &row.last_port, count);
     let last_port = sample.last().map(ToString::to_string).unwrap_or_default();
     match look(core, manager, &keys, &state, &row, (&sample, &all)).await {
-        Ok(found) => {
-            last.next = clock::now().plus(pace);
+        Ok(Look { found, problem }) => {
+            last.next = now.plus(pace).max(clock::now().plus(seconds(SHORTEST_S)));
             let checked = |row: &mut FabricCheckRow| {
-                row.checked_at = Some(now);
-                row.problem.clear();
-                row.last_port = last_port;
+                // Without a subnet manager no port was read.
+                if problem.is_empty() {
+                    row.checked_at = Some(now);
+                    row.last_port = last_port;
+                }
+                row.problem = problem;
             };
             store(core, &found, checked).await
         }
@@ -103,7 +123,7 @@ pub(super) async fn run_round(
         }
         Err(LookError::Fabric(error)) => {
             let problem = chain(&error);
-            last.next = clock::now().plus(pace.min(seconds(AGAIN_S)));
+            last.next = clock::now().plus(pace.min(seconds(RETRY_S)));
             if row.problem == problem {
                 return Ok(());
             }
@@ -123,7 +143,8 @@ enum LookError {
     Hall(#[from] HallError),
 }
 
-/// The end ports of the fabric: those of partitions first, then the others of the site.
+/// The end ports of the fabric: those of partitions first, then the others of the site. Ports that lead to a storage fabric
+/// are not in this one.
 async fn ports(core: &Core, keys: &PortKeys) -> Result<Vec<Guid>, HallError> {
     let mut known: BTreeSet<Guid> = keys.must_have.keys().copied().collect();
     for (_, may_have) in keys.may_have.values() {
@@ -131,8 +152,8 @@ async fn ports(core: &Core, keys: &PortKeys) -> Result<Vec<Guid>, HallError> {
     }
     let mut all: Vec<Guid> = known.iter().copied().collect();
     if let Some((_, site)) = core.sites.current(&core.store).await? {
-        let guids = site.nodes.iter().flat_map(|node| node.port_guids.iter().flatten());
-        let others: BTreeSet<Guid> = guids.filter_map(|guid| Guid::new(*guid)).collect();
+        let ports = site.node_ids().flat_map(|node| site.compute_ports(node));
+        let others: BTreeSet<Guid> = ports.filter_map(|(_, guid)| Guid::new(guid?)).collect();
         all.extend(others.difference(&known));
     }
     Ok(all)
@@ -161,6 +182,13 @@ fn next_ports(all: &[Guid], last: &str, count: usize) -> Vec<Guid> {
         .collect()
 }
 
+/// The result of a check.
+struct Look {
+    found: Vec<Finding>,
+    /// Why no port was read; empty: ports were read.
+    problem: String,
+}
+
 /// Reads the file and the ports of the sample; after a breach also other ports, so that all concerned clusters are known.
 async fn look(
     core: &Core,
@@ -169,12 +197,16 @@ async fn look(
     state: &FabricRow,
     row: &FabricCheckRow,
     (sample, all): (&[Guid], &[Guid]),
-) -> Result<Vec<Finding>, LookError> {
+) -> Result<Look, LookError> {
     let inspection = manager.inspect(&sample.iter().copied().collect()).await?;
     let file = file_finding(core, &inspection, state, row);
+    let mut fault = inspection.manager;
     let (mut reading, mut found) = judged(keys, inspection.reading).await?;
-    if (file.is_some() || !found.is_empty()) && sample.len() < all.len() {
+    let is_breach = file.is_some() || fault.is_some() || !found.is_empty();
+    let is_readable = !matches!(fault, Some(ManagerFault::Absent(_)));
+    if is_breach && is_readable && sample.len() < all.len() {
         let again = manager.inspect(&ports_of_breach(keys, sample, all)).await?;
+        fault = again.manager.or(fault);
         (reading, found) = judged(keys, again.reading).await?;
     }
     if !found.is_empty() {
@@ -193,8 +225,13 @@ async fn look(
         reading.tables.read.extend(confirmed.read);
         (_, found) = judged(keys, reading).await?;
     }
+    found.extend(fault.as_ref().map(judge_manager));
     found.extend(file);
-    Ok(found)
+    let problem = match fault {
+        Some(ManagerFault::Absent(why)) => why,
+        _ => String::new(),
+    };
+    Ok(Look { found, problem })
 }
 
 /// The ports that are read after a breach is seen: some of each cluster, then those of the sample, then others.
@@ -220,27 +257,67 @@ async fn judged(keys: &Arc<PortKeys>, reading: Reading) -> Result<(Reading, Vec<
     .await
 }
 
-/// This replica and the digest of its partition file, as stored. Each replica may have an OpenSM with a file of its own.
-fn stamp(core: &Core, content: &[u8]) -> String {
-    format!("{} {}", core.replica, digest(content))
+/// A partition file with its digest, as stored in a line: replica, digest, path. Each replica may have OpenSMs with files of
+/// its own.
+fn stamp(core: &Core, path: &Path, content: &[u8]) -> String {
+    stamp_of(core, path, &digest(content))
 }
 
-/// The digest in a stamp of this replica.
-fn own<'a>(core: &Core, stamp: &'a str) -> Option<&'a str> {
-    stamp.strip_prefix(core.replica.as_str())?.strip_prefix(' ')
+fn stamp_of(core: &Core, path: &Path, digest: &str) -> String {
+    format!("{} {digest} {}", core.replica, path.display())
 }
 
-/// The fault of the partition file. A file that this replica has not written yet is not judged. After a failed change
-/// the file may be any of several.
+/// The digest of a file of this replica in stored lines.
+fn own<'a>(core: &Core, stamps: &'a str, path: &Path) -> Option<&'a str> {
+    let path = path.display().to_string();
+    let mut lines = stamps
+        .lines()
+        .filter_map(|line| line.strip_prefix(core.replica.as_str())?.strip_prefix(' '));
+    lines.find_map(|line| match line.split_once(' ') {
+        Some((digest, of)) => (of == path).then_some(digest),
+        // Stored by a version that knew one file.
+        None => Some(line),
+    })
+}
+
+/// The first fault of a partition file. A file that this replica has not written yet is not judged. After a failed change
+/// the file may be the former or the intended one, or the one that closes every partition.
 fn file_finding(core: &Core, inspection: &Inspection, state: &FabricRow, row: &FabricCheckRow) -> Option<Finding> {
-    let written = own(core, &row.written).filter(|_| state.fault.is_empty())?;
-    let intended = own(core, &row.intended).unwrap_or_default();
-    judge_file(inspection.file.as_ref()?, &[written, intended])
+    let closed = Partitions::default().render().map(|text| digest(text.as_bytes()));
+    inspection.files.iter().find_map(|file| {
+        let written = own(core, &row.written, &file.path)?;
+        let mut known = vec![written, own(core, &row.intended, &file.path).unwrap_or_default()];
+        if let (Ok(closed), false) = (&closed, state.fault.is_empty()) {
+            known.push(closed);
+        }
+        judge_file(file, &known)
+    })
 }
 
-/// Looks at the partition file before a change replaces it, stores a breach, and notes the file that the change writes.
-/// Returns the stamp of that file; none: this manager has no file, or cannot be read, which the change reports.
-pub(super) async fn before_change(
+/// The stored lines of the written files, with the files of an interrupted change that are in place. `None`: no file of an
+/// interrupted change is in place.
+fn with_interrupted(core: &Core, files: &[PartitionFile], row: &FabricCheckRow) -> Option<String> {
+    let in_place = |file: &PartitionFile| {
+        let line = stamp(core, &file.path, file.content.as_deref()?);
+        row.intended.lines().any(|intended| *intended == line).then_some(line)
+    };
+    let interrupted: Vec<Option<String>> = files.iter().map(in_place).collect();
+    if interrupted.iter().all(Option::is_none) {
+        return None;
+    }
+    let lines = files.iter().zip(interrupted).filter_map(|(file, line)| {
+        let former = || own(core, &row.written, &file.path).map(|digest| stamp_of(core, &file.path, digest));
+        line.or_else(former)
+    });
+    Some(lines.collect::<Vec<String>>().join("\n"))
+}
+
+/// Looks at the partition files before a change replaces them, stores a breach, and notes the files that the change writes.
+/// Returns their stamps; none: this manager has no file, or cannot be read, which the change reports.
+///
+/// # Errors
+/// The database failed.
+pub async fn before_change(
     core: &Arc<Core>,
     manager: &Arc<dyn FabricManager>,
     fabric: &Fabric,
@@ -249,34 +326,38 @@ pub(super) async fn before_change(
     let Ok(inspection) = manager.inspect(&BTreeSet::new()).await else {
         return Ok(None);
     };
-    let (Some(file), Ok(text)) = (&inspection.file, wanted.render()) else {
+    let Ok(text) = wanted.render() else { return Ok(None) };
+    if inspection.files.is_empty() {
         return Ok(None);
-    };
-    let intended = stamp(core, text.as_bytes());
+    }
+    let files = inspection.files.iter();
+    let intended: Vec<String> = files.map(|file| stamp(core, &file.path, text.as_bytes())).collect();
+    let intended = intended.join("\n");
     let row = core.store.fabric_check().await?.unwrap_or_default();
     let finding = file_finding(core, &inspection, &fabric.state, &row);
-    // An open breach has the file already.
-    if let Some(finding) = finding
-        && core.store.count_open_breaches().await? == 0
-    {
-        let keys = Arc::new(fabric.port_keys());
-        let all = ports(core, &keys).await?;
-        match look(core, manager, &keys, &fabric.state, &row, (&[], &all)).await {
-            Ok(found) => store(core, &found, |_| {}).await?,
-            Err(LookError::Hall(error)) => return Err(error),
-            // The ports cannot be read. The file alone is a breach.
-            Err(LookError::Fabric(_)) => store(core, &[finding], |_| {}).await?,
-        }
+    if let Some(finding) = finding {
+        let found = match core.store.count_open_breaches().await? {
+            0 => {
+                let keys = Arc::new(fabric.port_keys());
+                let all = ports(core, &keys).await?;
+                match look(core, manager, &keys, &fabric.state, &row, (&[], &all)).await {
+                    Ok(look) => look.found,
+                    Err(LookError::Hall(error)) => return Err(error),
+                    // The ports cannot be read. The file alone is a breach.
+                    Err(LookError::Fabric(_)) => vec![finding],
+                }
+            }
+            // The check that found an open breach has read the ports already.
+            _ => vec![finding],
+        };
+        store(core, &found, |_| {}).await?;
     }
     if intended != row.written && intended != row.intended {
-        // The file of a change that was interrupted may be in place.
-        let in_place = file.content.as_deref().map(|content| stamp(core, content));
-        let is_intended = in_place.as_ref() == Some(&row.intended);
         let mut tx = core.store.write().await?;
         tx.hall().await?;
         let mut row = tx.fabric_check().await?.unwrap_or_default();
-        if is_intended {
-            row.written.clone_from(&row.intended);
+        if let Some(written) = with_interrupted(core, &inspection.files, &row) {
+            row.written = written;
         }
         row.intended.clone_from(&intended);
         tx.put_fabric_check(&row).await?;
@@ -308,11 +389,12 @@ async fn store(core: &Arc<Core>, found: &[Finding], change: impl FnOnce(&mut Fab
     tx.put_fabric_check(&row).await?;
     let proven_at = loaded(tx.fabric().await)?.and_then(|state| state.proven_at);
     let open = open_breaches(&mut tx).await?;
-    // Every check reads the file, and only a proof reads every port.
-    let (files, of_ports): (Vec<Finding>, Vec<Finding>) = found.iter().cloned().partition(|one| one.kind == Kind::File);
-    let mut news = settle(&open, &files, &ids, checked_at.max(proven_at), now);
-    news.add(settle(&open, &of_ports, &ids, proven_at, now));
-    let report = store_news(core, &mut tx, &news).await?;
+    // Only a proof reads every port.
+    let (of_each, of_ports): (Vec<Finding>, Vec<Finding>) =
+        found.iter().cloned().partition(|one| one.kind.is_seen_by_each_check());
+    let mut changes = settle(&open, &of_each, &ids, checked_at.max(proven_at), now);
+    changes.add(settle(&open, &of_ports, &ids, proven_at, now));
+    let report = store_changes(core, &mut tx, &changes).await?;
     core.commit(tx).await?;
     report.committed(core);
     Ok(())
@@ -331,7 +413,7 @@ pub(super) async fn record_proof(
     written: Option<&String>,
     repaired: &[Finding],
     ids: &BTreeMap<String, String>,
-) -> Result<News, HallError> {
+) -> Result<BreachChanges, HallError> {
     let now = clock::now();
     if let Some(written) = written {
         let known = tx.fabric_check().await?.unwrap_or_default();
@@ -346,26 +428,31 @@ pub(super) async fn record_proof(
     }
     let proven_at = loaded(tx.fabric().await)?.and_then(|state| state.proven_at);
     let mut open = open_breaches(tx).await?;
-    let mut news = settle(&open, repaired, ids, proven_at, now);
-    open.retain(|known| news.changed.iter().all(|one| one.row.id != known.row.id));
-    open.extend(news.changed.iter().cloned());
-    news.add(end(&open, ids, now));
-    Ok(news)
+    let mut changes = settle(&open, repaired, ids, proven_at, now);
+    open.retain(|known| changes.changed.iter().all(|one| one.row.id != known.row.id));
+    open.extend(changes.changed.iter().cloned());
+    changes.add(end(&open, ids, now));
+    Ok(changes)
 }
 
-/// Stores breaches with their events and audit records, as the last writes of a change.
-pub(super) async fn store_news(core: &Core, tx: &mut WriteTx, news: &News) -> Result<Report, HallError> {
-    for breach in &news.changed {
-        tx.put_breach(&breach.to_row()?).await?;
+/// Stores breaches with their events, audit records and rows in the usage of customers, as the last writes of a change.
+pub(super) async fn store_changes(core: &Core, tx: &mut WriteTx, changes: &BreachChanges) -> Result<Report, HallError> {
+    for breach in &changes.changed {
+        let row = breach.to_row()?;
+        tx.put_breach(&row).await?;
+        for (uid, cluster) in &breach.concerned.clusters {
+            let since = cluster.since.unwrap_or(row.since);
+            tx.add_usage_breach(&row, uid, since).await?;
+        }
     }
-    for event in &news.events {
+    for event in &changes.events {
         tx.add_event(event).await?;
     }
     let mut report = Report {
-        begun: news.begun,
+        begun: changes.begun,
         ..Report::default()
     };
-    for message in &news.records {
+    for message in &changes.records {
         tracing::warn!(breach = message, "a breach of the isolation of clusters");
         let record = local_record(None, "fabric-breach", "fabric", message);
         report
@@ -377,9 +464,85 @@ pub(super) async fn store_news(core: &Core, tx: &mut WriteTx, news: &News) -> Re
 
 #[cfg(test)]
 mod tests {
+    use rackwright_fabric::Proof;
+    use rackwright_ground::testing;
     use rackwright_infiniband::PKey;
 
     use super::*;
+
+    const FORMER: &[u8] = b"former";
+    const NEXT: &[u8] = b"next";
+
+    /// The partition files of two fabrics with these contents.
+    fn files(contents: [&[u8]; 2]) -> Vec<PartitionFile> {
+        let of = |(path, content): (&str, &[u8])| PartitionFile {
+            path: path.into(),
+            content: Some(content.to_vec()),
+            is_protected: true,
+            owner: "user 0, mode 0644".into(),
+        };
+        ["/east", "/west"].into_iter().zip(contents).map(of).collect()
+    }
+
+    fn stamps(core: &Core, contents: [&[u8]; 2]) -> String {
+        let [east, west] = ["/east", "/west"].map(Path::new);
+        let [of_east, of_west] = contents;
+        [stamp(core, east, of_east), stamp(core, west, of_west)].join("\n")
+    }
+
+    #[tokio::test]
+    async fn each_partition_file_is_judged_by_its_own_digest() {
+        let core = testing::core().await;
+        let judged = |contents, row: &FabricCheckRow| {
+            let inspection = Inspection {
+                files: files(contents),
+                manager: None,
+                reading: Reading {
+                    tables: Tables::default(),
+                    managers: BTreeSet::new(),
+                    proof: Proof::Ports,
+                },
+            };
+            let finding = file_finding(&core, &inspection, &FabricRow::default(), row);
+            finding.map(|finding| finding.text)
+        };
+        let written = FabricCheckRow {
+            written: stamps(&core, [FORMER, FORMER]),
+            ..FabricCheckRow::default()
+        };
+        assert_eq!(judged([FORMER, FORMER], &written), None);
+        let text = judged([FORMER, NEXT], &written).unwrap();
+        assert!(text.starts_with("/west "), "{text}");
+        // The change reached one of the fabrics.
+        let interrupted = FabricCheckRow {
+            intended: stamps(&core, [NEXT, NEXT]),
+            ..written.clone()
+        };
+        assert_eq!(judged([NEXT, FORMER], &interrupted), None);
+        let in_place = with_interrupted(&core, &files([NEXT, FORMER]), &interrupted);
+        assert_eq!(in_place, Some(stamps(&core, [NEXT, FORMER])));
+        assert_eq!(with_interrupted(&core, &files([FORMER, FORMER]), &interrupted), None);
+        // A fabric with a new manager.
+        let of_east = FabricCheckRow {
+            written: stamp(&core, Path::new("/east"), FORMER),
+            ..FabricCheckRow::default()
+        };
+        assert_eq!(judged([FORMER, NEXT], &of_east), None, "this file was not written yet");
+        assert!(judged([NEXT, NEXT], &of_east).unwrap().starts_with("/east "));
+        // Stored by a version that knew one file.
+        let legacy = FabricCheckRow {
+            written: format!("{} {}", core.replica, digest(FORMER)),
+            ..FabricCheckRow::default()
+        };
+        assert_eq!(judged([FORMER, FORMER], &legacy), None);
+        assert!(judged([NEXT, FORMER], &legacy).unwrap().starts_with("/east "));
+        // Files of another replica are not judged.
+        let other = FabricCheckRow {
+            written: format!("other {}", digest(FORMER)),
+            ..FabricCheckRow::default()
+        };
+        assert_eq!(judged([NEXT, NEXT], &other), None);
+    }
 
     fn guids(numbers: impl IntoIterator<Item = u64>) -> Vec<Guid> {
         numbers.into_iter().filter_map(Guid::new).collect()

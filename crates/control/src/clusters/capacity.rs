@@ -1,12 +1,12 @@
 //! The largest clusters that a customer could get now.
 
 use rackwright_api::v1;
+use rackwright_ground::hall::HallSnapshot;
 use rackwright_placement::{Bandwidth, ClusterId, CustomerId, Request, SkuId};
 use rackwright_planner::planner::{Planner, Refused};
 use rackwright_site::model::{CustomerId as SiteCustomer, Price, Site, Sku};
 
 use super::reserve::ReserveError;
-use crate::hall::HallSnapshot;
 
 /// The id of a cluster that is placed on trial and released again.
 const TRIAL_CLUSTER: ClusterId = ClusterId(u64::MAX);
@@ -19,18 +19,18 @@ const TRIES: usize = 4;
 /// # Errors
 /// The site has no such customer, or no cluster can be placed in it.
 pub async fn capacity(
-    picture: HallSnapshot,
+    snapshot: HallSnapshot,
     customer: &rackwright_lifecycle::CustomerId,
 ) -> Result<Vec<v1::SkuCapacity>, ReserveError> {
-    let customer = picture
+    let customer = snapshot
         .site
         .customer_named(customer.as_str())
         .ok_or(ReserveError::Field {
             field: "customer",
             fault: "the site has no such customer".into(),
         })?;
-    let out = picture.out.clone();
-    let known = picture.plan(move |site: &Site, planner: &mut Planner<'_>| {
+    let out = snapshot.out.clone();
+    let known = snapshot.plan(move |site: &Site, planner: &mut Planner<'_>| {
         let mut skus: Vec<_> = (0u32..)
             .zip(&site.skus)
             .map(|(at, sku)| {
@@ -38,9 +38,9 @@ pub async fn capacity(
                 let free = of_sku.filter(|id| !out.contains(id)).count();
                 let free_nodes = u32::try_from(free).unwrap_or(u32::MAX);
                 let classes = ["non-blocking", "best-effort"];
-                let fabric = |words: &&str| v1::FabricCapacity {
-                    bandwidth: (*words).to_owned(),
-                    largest_cluster_nodes: Bandwidth::parse(words)
+                let fabric = |bandwidth: &&str| v1::FabricCapacity {
+                    bandwidth: (*bandwidth).to_owned(),
+                    largest_cluster_nodes: Bandwidth::parse(bandwidth)
                         .map_or(0, |class| largest(planner, customer, SkuId(at), class, free_nodes)),
                 };
                 v1::SkuCapacity {
@@ -88,14 +88,16 @@ fn largest(planner: &mut Planner<'_>, customer: SiteCustomer, sku: SkuId, class:
 }
 
 /// The number of nodes, fewer than `asked`, that fit according to the refusal.
-fn nearest(refused: &Refused, class: Bandwidth, asked: u32) -> u32 {
+fn nearest(refused: &Refused, class: Bandwidth, requested: u32) -> u32 {
     let fits = match refused {
         Refused::Placement(refusal) => {
-            let same = refusal.nearest.iter().filter(|near| near.request.bandwidth == class);
-            same.map(|near| near.request.nodes).filter(|nodes| *nodes < asked).max()
+            let same = refusal.nearest.iter().filter(|fit| fit.request.bandwidth == class);
+            same.map(|fit| fit.request.nodes)
+                .filter(|nodes| *nodes < requested)
+                .max()
         }
         Refused::Budgets { nearest, .. } => *nearest,
         Refused::Change { .. } => None,
     };
-    fits.filter(|nodes| *nodes < asked).unwrap_or(0)
+    fits.filter(|nodes| *nodes < requested).unwrap_or(0)
 }

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rackwright_ground::hall::HallError;
 use rackwright_infiniband::Guid;
 use rackwright_lifecycle::cluster::Partition as Fact;
 use rackwright_lifecycle::{ClusterId, Timestamp};
 use rackwright_store::{ClusterRecord, FabricRow, PartitionRow, PartitionRows, Scope, Store};
 
 use super::partitions::{guids, loaded, unreadable};
-use crate::hall::HallError;
 
 /// The partitions of some clusters, and the fabric as a whole at the same moment.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rackwright_ground::hall::HallError;
 use rackwright_lifecycle::cluster::Impaired;
 use rackwright_lifecycle::{ClusterId, EventKind, NodeId, Timestamp};
 use rackwright_planner::watch::{Fault, Faults, Kind, broken, impaired};
@@ -10,7 +11,6 @@ use rackwright_store::{ComparisonRow, EventRow, ImpairedNodeRow, WriteTx};
 use serde::{Deserialize, Serialize};
 
 use super::partitions::{loaded, unreadable};
-use crate::hall::HallError;
 
 /// Most faults kept one by one. A site file of another fabric gives more. Broken links are always kept whole.
 const MAX_OPEN: usize = 1000;
@@ -182,8 +182,7 @@ impl Watch {
         }
     }
 
-    /// Ages all impairments by `s` seconds.
-    #[cfg(test)]
+    /// Ages all impairments by `s` seconds. Only tests do, which do not wait for the end of a grace.
     pub fn age(&mut self, s: i64) {
         for known in self.impaired.values_mut() {
             known.since = known.since.plus(-rackwright_lifecycle::seconds(s));
@@ -253,7 +252,7 @@ fn list_some(names: impl ExactSizeIterator<Item: ToString>) -> String {
 
 /// `cluster alpha uses a broken link`; empty: no cluster does.
 #[must_use]
-pub fn counting_words(open: &Open) -> String {
+pub fn counting_text(open: &Open) -> String {
     match open.counting.len() {
         0 => String::new(),
         1 => format!("cluster {} uses a broken link", list_some(open.counting.iter())),
@@ -277,7 +276,7 @@ fn event(open: &Open, is_closed: bool, now: Timestamp) -> EventRow {
         message = format!("{message}; affects nodes of {}", list_some(open.clusters.iter()));
     }
     if !is_closed && !open.counting.is_empty() {
-        message = format!("{message}; {}", counting_words(open));
+        message = format!("{message}; {}", counting_text(open));
     }
     let ends: Vec<String> = fault.ends.iter().map(|[a, b]| format!("{a} - {b}")).collect();
     let clusters: BTreeSet<ClusterId> = open.clusters.union(&open.counting).cloned().collect();
@@ -317,6 +316,7 @@ mod tests {
             impairs: is_host,
             broken: if is_host { Vec::new() } else { vec![cable.into()] },
             text: format!("{cable} is out"),
+            replaced: Vec::new(),
         }
     }
 
@@ -341,15 +341,15 @@ mod tests {
             ("port-absent/n1", fault(Kind::PortAbsent, "c1", "n1")),
             ("port-absent/n9", fault(Kind::PortAbsent, "c9", "n9")),
         ];
-        let news = watch.settle(&found(&faults, 5), Timestamp(5));
-        assert!(news.links_changed && news.nodes_changed);
-        let events = news.events(Timestamp(5));
-        let told: Vec<_> = events
+        let changes = watch.settle(&found(&faults, 5), Timestamp(5));
+        assert!(changes.links_changed && changes.nodes_changed);
+        let events = changes.events(Timestamp(5));
+        let kinds: Vec<_> = events
             .iter()
             .map(|event| (event.kind.to_string(), event.message.as_str()))
             .collect();
         assert_eq!(
-            told,
+            kinds,
             [
                 ("fabric.cable".to_owned(), "up1 is out; cluster beta uses a broken link"),
                 ("fabric.port-absent".to_owned(), "c1 is out; affects nodes of alpha"),
@@ -401,11 +401,11 @@ mod tests {
             .collect();
         faults.push(("z".into(), fault(Kind::PortAbsent, "c1", "n1")));
         let faults: Vec<(&str, Fault)> = faults.iter().map(|(id, fault)| (&**id, fault.clone())).collect();
-        let news = watch.settle(&found(&faults, 5), Timestamp(5));
+        let changes = watch.settle(&found(&faults, 5), Timestamp(5));
         assert_eq!((watch.open.len(), watch.comparison.more_faults), (MAX_OPEN, 2001));
-        assert!(watch.open.contains_key("z"), "it touches somebody");
+        assert!(watch.open.contains_key("z"), "it concerns a cluster");
         assert_eq!(watch.broken.len(), 3000);
-        let events = news.events(Timestamp(5));
+        let events = changes.events(Timestamp(5));
         assert_eq!(events.len(), MAX_EVENTS + 1);
         assert!(
             events[MAX_EVENTS].message.starts_with("900 more faults"),

@@ -17,57 +17,64 @@
 //! | `pack` | the files that a customer's team gets with their nodes |
 //! | `capacity` | the largest clusters that a customer could get now |
 //! | `network` | tests of the network between a cluster's nodes, before the hand-over |
-//! | `manager` | the fabric manager that the configuration names |
+//! | `adapters` | replaced adapters that agent, BMC and fabric agree about |
 
+pub(crate) mod adapters;
 pub mod breach;
-mod breach_check;
+pub(crate) mod breach_check;
 #[cfg(test)]
 mod breach_tests;
 pub mod capacity;
-#[cfg(test)]
-mod change_tests;
 pub mod cluster_partitions;
 pub mod faults;
-pub mod manager;
 pub mod network;
 pub mod node_claims;
 pub mod pack;
 pub mod partitions;
 pub mod reconcile;
-#[cfg(test)]
-mod reconcile_tests;
 pub mod reserve;
 pub mod resize;
 pub mod rollout;
 mod site_ports;
-#[cfg(test)]
-mod site_ports_tests;
-mod step;
-#[cfg(test)]
-pub(crate) mod tests;
-mod watch;
-#[cfg(test)]
-mod watch_tests;
+pub(crate) mod step;
+pub(crate) mod watch;
 
+use rackwright_ground::config::Config;
+use rackwright_ground::features::FeatureState;
 use tokio::sync::{Mutex, Notify};
 
-#[cfg(test)]
-pub(crate) use step::lease_and_start;
 pub use step::{impaired, members, run};
 
-/// Wakes the parts of this process that work on clusters.
+/// The state of the parts of this process that work on clusters.
 #[derive(Debug, Default)]
 pub struct Clusters {
-    /// A cluster may have become due.
-    pub due: Notify,
     /// Partitions may have changed.
     pub partitions: Notify,
     /// Limits the computation of capacities to one: any customer may request it, and as often as they like.
     pub capacity: Mutex<()>,
     /// Comparisons of clusters' ports with the site.
     compared: site_ports::Compared,
+    /// Adapters that BMCs listed lately.
+    listings: adapters::Listings,
     /// Network tests that run in this process.
     pub tests: network::Running,
     /// Tests the networks of clusters.
     pub tester: network::Tester,
+}
+
+impl Clusters {
+    /// The state with another tester of networks, for a test.
+    #[must_use]
+    pub fn with_tester(tester: network::Tester) -> Self {
+        Self {
+            tester,
+            ..Self::default()
+        }
+    }
+}
+
+impl FeatureState for Clusters {
+    fn new(_: &Config) -> Self {
+        Self::default()
+    }
 }

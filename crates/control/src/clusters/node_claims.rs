@@ -1,12 +1,11 @@
-//! Gives a node to a cluster: the claim of `DeployNode`, with a seat in the cluster.
+//! Gives a node to a cluster: the claim of `DeployNode`, with the cluster in it.
 
 use rackwright_api::v1;
-use rackwright_lifecycle::Seat;
+use rackwright_ground::core::Core;
+use rackwright_ground::deployment_keys::new_keys;
+use rackwright_ground::intent;
+use rackwright_lifecycle::ClusterClaim;
 use rackwright_store::{DeploymentKeys, NodeRecord};
-
-use crate::core::Core;
-use crate::deployment_keys::new_keys;
-use crate::intent;
 
 /// Writes another build of its cluster to a node, exactly as `deployment` describes it. Returns generation, deployment and
 /// keys. `None`: the node's state does not allow it now.
@@ -28,11 +27,11 @@ pub fn rewrite(
         return Ok(None);
     };
     let keys = new_keys(core, &record.id, (generation, number), &deployment.user_data).map_err(|e| e.to_string())?;
-    if let Some(seat) = record.node.claim.as_mut().and_then(|claim| claim.cluster.as_mut()) {
-        seat.build = build;
+    if let Some(cluster_claim) = record.node.claim.as_mut().and_then(|claim| claim.cluster.as_mut()) {
+        cluster_claim.build = build;
     }
     if let Some(claim) = &record.node.claim {
-        crate::perform::seed_files(core, record, claim, &keys)?;
+        rackwright_nodes::perform::seed_files(core, record, claim, &keys)?;
     }
     Ok(Some((generation, number, keys)))
 }
@@ -46,7 +45,7 @@ pub fn take(
     record: &mut NodeRecord,
     deployment: &v1::Deployment,
     digest: &str,
-    seat: Seat,
+    cluster_claim: ClusterClaim,
 ) -> Result<Option<(u64, u32, DeploymentKeys)>, String> {
     let wanted = &record.node.wanted;
     if !intent::is_free(record) || wanted.hold.is_some() || wanted.condemn.is_some() {
@@ -60,10 +59,10 @@ pub fn take(
     let (generation, number) = claimed.map_err(|e| e.to_string())?;
     let keys = new_keys(core, &record.id, (generation, number), &deployment.user_data).map_err(|e| e.to_string())?;
     if let Some(claim) = &mut record.node.claim {
-        claim.cluster = Some(seat);
+        claim.cluster = Some(cluster_claim);
     }
     if let Some(claim) = &record.node.claim {
-        crate::perform::seed_files(core, record, claim, &keys)?;
+        rackwright_nodes::perform::seed_files(core, record, claim, &keys)?;
     }
     Ok(Some((generation, number, keys)))
 }

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_api::v1;
+use rackwright_ground::core::Core;
+use rackwright_ground::hall;
+use rackwright_ground::stored;
 use rackwright_infiniband::{Guid, Membership, PKey};
 use rackwright_lifecycle::NodeId;
 use rackwright_planner::handover::{
@@ -15,9 +18,6 @@ use rackwright_store::{ClusterRecord, NodeRecord};
 use super::cluster_partitions::ClusterPartitions;
 use super::network;
 use super::reserve::ReserveError;
-use crate::core::Core;
-use crate::hall;
-use crate::stored;
 
 /// Formats that have to be able to write each node's name. A cluster without a partition has no partition sheet.
 fn formats(has_partition: bool) -> Vec<Format> {
@@ -57,12 +57,14 @@ fn processors(inventory: &v1::Inventory) -> Option<Processors> {
 }
 
 /// The partition and the place of its key in the tables of the ports: for a cluster, the first place.
-fn sheet(site: &Site, record: &ClusterRecord, name: String, nodes: &[SiteNode]) -> Option<PartitionSheet> {
+fn partition_sheet(site: &Site, record: &ClusterRecord, name: String, nodes: &[SiteNode]) -> Option<PartitionSheet> {
     let key = PKey::new(record.partition?)?;
     let mut ports = Vec::new();
     for node in nodes {
         for (hca, guid) in site.node(*node).port_guids.iter().enumerate() {
-            if let Some(guid) = guid.and_then(Guid::new) {
+            if let Some(guid) = guid.and_then(Guid::new)
+                && !site.is_storage_port(*node, hca)
+            {
                 ports.push(PartitionPort {
                     node: *node,
                     hca: u8::try_from(hca).unwrap_or(u8::MAX),
@@ -115,9 +117,9 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
         .iter()
         .map(|node| (node.id.to_string(), node.address.clone()))
         .collect();
-    let picture = core.sites.picture(&core.store).await?;
+    let snapshot = core.sites.picture(&core.store).await?;
     let record = record.clone();
-    let made = picture.plan(move |site: &Site, planner: &mut Planner<'_>| {
+    let made = snapshot.plan(move |site: &Site, planner: &mut Planner<'_>| {
         let known = members
             .iter()
             .filter_map(|(name, address)| Some((site.node_named(name)?, name, address)));
@@ -131,7 +133,7 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
             .collect();
         let ids: Vec<SiteNode> = members.iter().map(|member| member.node).collect();
         let sku = |name: &String| site.skus.iter().position(|sku| *sku.name == **name).map(SkuId::of);
-        let partition = sheet(site, &record, partition_name, &ids);
+        let partition = partition_sheet(site, &record, partition_name, &ids);
         let formats = formats(partition.is_some());
         let cluster = Cluster {
             site,

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
+use rackwright_ground::hall::{HallError, work};
+use rackwright_ground::text::{chain, counted};
 use rackwright_infiniband::partition::{KeyPool, KeyState, OtherKey, PoolError, ReadingNumber};
 use rackwright_infiniband::{Guid, PKey, Partition, Partitions, Tables};
 use rackwright_lifecycle::{ClusterId, Timestamp};
@@ -11,8 +13,6 @@ use rackwright_site::model::Site;
 use rackwright_store::{FabricKeyRow, FabricRow, Store, StoreError, TakenKeyRow, WriteTx};
 
 use super::breach::PortKeys;
-use crate::hall::{HallError, work};
-use crate::text::{chain, counted};
 
 /// Longest partition name that OpenSM accepts.
 const NAME_MAX: usize = 32;
@@ -359,7 +359,7 @@ fn partition_name(cluster: &ClusterId, key: PKey) -> String {
     name + &suffix
 }
 
-/// The port GUIDs of these nodes.
+/// The port GUIDs of these nodes, apart from ports that lead to a storage fabric.
 ///
 /// # Errors
 /// A sentence with the nodes that lack a GUID in the site.
@@ -370,12 +370,11 @@ pub fn ports<'a>(site: &Site, nodes: impl Iterator<Item = &'a String>) -> Result
             without.push(name.as_str());
             continue;
         };
-        let guids = &site.node(id).port_guids;
-        let known: Vec<Guid> = guids.iter().flatten().filter_map(|guid| Guid::new(*guid)).collect();
-        if known.is_empty() || known.len() < site.sku_of(id).hcas.len() {
+        let of_node: Vec<Option<Guid>> = site.compute_ports(id).map(|(_, guid)| Guid::new(guid?)).collect();
+        if of_node.is_empty() || of_node.contains(&None) {
             without.push(name.as_str());
         }
-        ports.extend(known);
+        ports.extend(of_node.into_iter().flatten());
     }
     match without.first() {
         None => Ok(ports),
@@ -446,7 +445,7 @@ mod tests {
     }
 
     fn cluster(uid: &str, version: u64) -> ClusterRecord {
-        let mut record = crate::testing::cluster(uid);
+        let mut record = rackwright_ground::testing::cluster(uid);
         record.uid = uid.into();
         record.partition = Some(1);
         record.partitions_version = version;
@@ -515,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_cut_off_keeps_the_key_from_others_and_the_cluster_from_nothing() {
+    fn a_port_that_is_cut_off_blocks_the_key_for_others_and_not_the_cluster() {
         let mut fabric = fabric(1, 1);
         let (given, version) = fabric.hold(&"a".into(), "a", [guid(1), guid(2)].into()).unwrap();
         let entry = given.number() | 0x8000;
@@ -592,7 +591,35 @@ mod tests {
     }
 
     #[test]
-    fn names_are_such_as_opensm_takes() {
+    fn a_port_that_leads_to_storage_is_in_no_partition() {
+        use rackwright_site::file::{Source, check};
+        let text = "site: {name: s}
+rooms: [{name: h}]
+racks: [{name: r, room: h}]
+skus: [{name: k, power: {max_watts: 1 kW}, psus: {count: 1, watts: 1 kW, needed: 1}, height_units: 1, hcas: [c0, s0]}]
+nodes: [{name: n, sku: k, rack: r, unit: 1, guids: {c0: 0xa1, s0: 0xa2}}]
+fabrics: [{name: disks, purpose: storage}]
+switches: [{name: leaf, role: leaf, ports: 8}, {name: disk, role: leaf, ports: 8, fabric: disks}]
+cables: [{label: c, a: n/c0, b: leaf/1}, {label: s, a: n/s0, b: disk/1}]
+";
+        let of = |text: &str| {
+            let checked = check(&[Source { name: "s.yaml", text }]);
+            let site = checked.site.unwrap_or_else(|| panic!("{:?}", checked.findings.list));
+            ports(&site, ["n".to_owned()].iter())
+        };
+        assert_eq!(of(text), Ok([guid(0xa1)].into()));
+        // Neither does it need a GUID.
+        assert_eq!(of(&text.replace(", s0: 0xa2", "")), Ok([guid(0xa1)].into()));
+        assert_eq!(
+            of(&text.replace(", purpose: storage", "")),
+            Ok([guid(0xa1), guid(0xa2)].into())
+        );
+        let why = of(&text.replace("c0: 0xa1, ", "")).unwrap_err();
+        assert!(why.starts_with("the site file lacks port GUIDs of 1 node, n "), "{why}");
+    }
+
+    #[test]
+    fn partition_names_are_valid_for_opensm() {
         for name in ["a", "0-9", &"x".repeat(63)] {
             let mut fabric = fabric(0x7ffe, 0x7ffe);
             fabric.hold(&ClusterId::stored(name), name, [guid(1)].into()).unwrap();

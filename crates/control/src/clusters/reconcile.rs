@@ -6,31 +6,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_fabric::{Applied, FabricManager, Proof};
+use rackwright_ground::clock;
+use rackwright_ground::config::fabric::Settings;
+use rackwright_ground::core::Core;
+use rackwright_ground::hall::{HallError, work};
+use rackwright_ground::text::{chain, counted};
+use rackwright_infiniband::Partitions;
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
+use rackwright_site::model::{FabricPurpose, Site};
 use rackwright_store::{EventRow, StoreError};
 
 use super::breach::{Finding, judge_ports};
 use super::breach_check;
-use super::manager::Settings;
 use super::partitions::{Fabric, loaded};
 use super::watch;
-use crate::clock;
-use crate::core::Core;
-use crate::hall::{HallError, work};
-use crate::text::{chain, counted};
+use crate::clusters::Clusters;
 
 /// Between two checks for changes by other replicas.
 const LOOK: Duration = Duration::from_secs(2);
 /// Another replica takes over after this time without a sign of this one, in seconds: longer than any change takes.
 pub(super) const LEASE_S: i64 = 900;
-/// First and longest pause after failures, in seconds.
-const AGAIN_S: i64 = 2;
-const LONGEST_AGAIN_S: i64 = 60;
+/// First and longest pause after failures, in seconds. While a breach is open no pause is longer than `check_s`.
+const RETRY_S: i64 = 2;
+const LONGEST_RETRY_S: i64 = 60;
 /// Tries to store a reading while partitions change.
 const TRIES: usize = 8;
 
 /// The rounds of one process.
-pub(crate) struct Rounds {
+pub struct Rounds {
     settings: Settings,
     manager: Arc<dyn FabricManager>,
     last: Schedule,
@@ -58,15 +61,17 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
     loop {
         tokio::select! {
             () = core.stop.cancelled() => return,
-            () = core.clusters.partitions.notified() => {}
-            () = tokio::time::sleep(LOOK) => {}
+            () = core.feature::<Clusters>().partitions.notified() => {}
+            () = tokio::time::sleep(rounds.checked.pause(LOOK)) => {}
         }
         rounds.run(&core).await;
     }
 }
 
 impl Rounds {
-    pub(crate) fn new(settings: Settings, manager: Arc<dyn FabricManager>) -> Self {
+    /// The rounds of a process that has just started.
+    #[must_use]
+    pub fn new(settings: Settings, manager: Arc<dyn FabricManager>) -> Self {
         Self {
             settings,
             manager,
@@ -78,7 +83,7 @@ impl Rounds {
 
     /// Looks for breaches of isolation, brings wanted partitions to the fabric, and compares the fabric with the site,
     /// where that is due. Logs failures.
-    pub(crate) async fn run(&mut self, core: &Arc<Core>) {
+    pub async fn run(&mut self, core: &Arc<Core>) {
         let Self {
             settings,
             manager,
@@ -134,12 +139,13 @@ async fn run_round(
     {
         return Ok(());
     }
-    apply_partitions(core, manager, last).await
+    apply_partitions(core, settings, manager, last).await
 }
 
 /// Brings the wanted partitions to the fabric and stores the result.
 async fn apply_partitions(
     core: &Arc<Core>,
+    settings: &Settings,
     manager: &Arc<dyn FabricManager>,
     last: &mut Schedule,
 ) -> Result<(), HallError> {
@@ -153,32 +159,63 @@ async fn apply_partitions(
     .await?;
     let written = breach_check::before_change(core, manager, &fabric, &wanted).await?;
     let begun = clock::now();
-    let applying = manager.clone();
-    // A task of its own, which finishes even if this one is dropped.
-    let applied = tokio::spawn(async move { applying.apply(&wanted).await }).await;
-    let applied = match applied {
-        Ok(applied) => applied.map_err(|error| chain(&error)),
-        Err(error) => Err(format!("the fabric manager's task ended: {error}")),
+    let current = core.sites.current(&core.store).await?;
+    let applied = match current.and_then(|(_, site)| other_fabrics(settings.fabrics(), &site)) {
+        Some(fault) => Err(fault),
+        None => apply(manager, wanted).await,
     };
     match applied {
         Ok(applied) => {
             let is_draining = record_proof(core, fabric, applied, (begun, written)).await?;
             *last = Schedule::default();
             if is_draining {
-                last.next = clock::now().plus(seconds(AGAIN_S));
+                last.next = clock::now().plus(seconds(RETRY_S));
             }
         }
         Err(fault) => {
             tracing::warn!(fault, "partitions are not in place");
             last.failures = last.failures.saturating_add(1);
-            let pause = AGAIN_S.saturating_mul(1 << last.failures.min(5));
-            last.next = clock::now().plus(seconds(pause.min(LONGEST_AGAIN_S)));
+            let pause = RETRY_S.saturating_mul(1 << last.failures.min(5));
+            let longest = match core.store.count_open_breaches().await? {
+                0 => LONGEST_RETRY_S,
+                _ => i64::from(settings.check_s).clamp(RETRY_S, LONGEST_RETRY_S),
+            };
+            last.next = clock::now().plus(seconds(pause.min(longest)));
             record_fault(core, fault).await?;
         }
     }
     core.store.wake_clusters(clock::now()).await?;
-    core.clusters.due.notify_one();
+    core.clusters_due.notify_one();
     Ok(())
+}
+
+/// A task of its own, which finishes even if the caller is dropped.
+async fn apply(manager: &Arc<dyn FabricManager>, wanted: Partitions) -> Result<Applied, String> {
+    let manager = manager.clone();
+    match tokio::spawn(async move { manager.apply(&wanted).await }).await {
+        Ok(applied) => applied.map_err(|error| chain(&error)),
+        Err(error) => Err(format!("the fabric manager's task ended: {error}")),
+    }
+}
+
+/// Why the managers of these fabrics must not change the fabrics of the site. `None`: each has a compute fabric of the site.
+fn other_fabrics<'a>(mut fabrics: impl Iterator<Item = &'a str>, site: &Site) -> Option<String> {
+    fabrics.find_map(|name| {
+        let Some(fabric) = site.fabrics.iter().find(|fabric| *fabric.name == *name) else {
+            let known: Vec<&str> = site.fabrics.iter().map(|fabric| &*fabric.name).collect();
+            let known = match known.is_empty() {
+                true => "the site file names no fabrics".to_owned(),
+                false => format!("the fabrics of the site file are {}", known.join(", ")),
+            };
+            return Some(format!("fabric.managers.{name} in the settings: {known}"));
+        };
+        (fabric.purpose == FabricPurpose::Storage).then(|| {
+            format!(
+                "fabric.managers.{name} in the settings: the site file gives this fabric the purpose storage, and a \
+                 manager closes the default partition of its fabric; remove the manager from the settings"
+            )
+        })
+    })
 }
 
 /// Stores that the partitions of `fabric` were brought to the fabric and read back. Returns whether returned keys may still
@@ -224,7 +261,7 @@ async fn record_proof(
             fabric = newer;
             continue;
         };
-        let news = breach_check::record_proof(&mut tx, written.as_ref(), &repaired, &ids).await?;
+        let breach_changes = breach_check::record_proof(&mut tx, written.as_ref(), &repaired, &ids).await?;
         changes.store(&mut tx).await?;
         if applied.changed || !state.fault.is_empty() {
             let ports = counted(applied.reading.tables.read.len(), "port");
@@ -232,7 +269,7 @@ async fn record_proof(
             let message = format!("partitions of version {version} are in place: {ports} read in {ms} ms");
             tx.add_event(&event(EventKind::FabricProven, &message, now)).await?;
         }
-        let report = breach_check::store_news(core, &mut tx, &news).await?;
+        let report = breach_check::store_changes(core, &mut tx, &breach_changes).await?;
         core.commit(tx).await?;
         report.committed(core);
         return Ok(is_draining);
@@ -264,5 +301,43 @@ fn event(kind: EventKind, message: &str, at: Timestamp) -> EventRow {
         target: "fabric".to_owned(),
         message: message.to_owned(),
         ..EventRow::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_site::file::{Source, check};
+
+    use super::*;
+
+    #[test]
+    fn managers_must_have_compute_fabrics_of_the_site() {
+        let text = "site: {name: s}
+fabrics: [{name: east}, {name: west}, {name: disks, purpose: storage}]
+switches:
+- {name: 'leaf-[1-3]', role: leaf, ports: 8, fabric: [east, west, disks]}
+";
+        let of = |text: &str, fabrics: &[&str]| {
+            let checked = check(&[Source { name: "s.yaml", text }]);
+            let site = checked.site.unwrap_or_else(|| panic!("{:?}", checked.findings.list));
+            other_fabrics(fabrics.iter().copied(), &site)
+        };
+        assert_eq!(of(text, &[]), None);
+        assert_eq!(of(text, &["east", "west"]), None);
+        assert_eq!(
+            of(text, &["east", "wset"]).unwrap(),
+            "fabric.managers.wset in the settings: the fabrics of the site file are east, west, disks"
+        );
+        let why = of(text, &["disks"]).unwrap();
+        assert!(
+            why.contains("fabric.managers.disks") && why.contains("purpose storage"),
+            "{why}"
+        );
+        let plain = "site: {name: s}\n";
+        assert!(
+            of(plain, &["east"])
+                .unwrap()
+                .ends_with("the site file names no fabrics")
+        );
     }
 }

@@ -3,9 +3,15 @@
 use std::collections::BTreeSet;
 
 use rackwright_api::v1;
+use rackwright_ground::api_error::ApiError;
+use rackwright_ground::clock;
+use rackwright_ground::core::Core;
+use rackwright_ground::hall::{self, HallError, HallSnapshot};
+use rackwright_ground::text::counted;
+use rackwright_ground::user_data;
 use rackwright_infiniband::Guid;
 use rackwright_lifecycle::cluster::{Obstacle, Swap, has_failed};
-use rackwright_lifecycle::{ClusterId, CustomerId, EventKind, NodeId, Seat, Timestamp};
+use rackwright_lifecycle::{ClusterClaim, ClusterId, CustomerId, EventKind, NodeId, Timestamp};
 use rackwright_placement::{Bandwidth, CustomerId as PlacedCustomer, Request, SkuId as PlacedSku};
 use rackwright_planner::planner::{NamedPlacement, Planner, Refused};
 use rackwright_site::model::{Site, SkuId};
@@ -13,12 +19,8 @@ use rackwright_store::{ClusterRecord, ClusterSpec, EventRow, FabricRow, Replaced
 
 use super::partitions::{self, Fabric, loaded, unreadable};
 use super::site_ports;
-use crate::clock;
+use crate::clusters::Clusters;
 use crate::clusters::node_claims;
-use crate::core::Core;
-use crate::hall::{self, HallError, HallSnapshot};
-use crate::text::counted;
-use crate::user_data;
 
 /// Tries against concurrent reservations.
 pub const TRIES: usize = 8;
@@ -69,47 +71,62 @@ pub enum ReserveError {
     Store(#[from] StoreError),
 }
 
+impl From<ReserveError> for ApiError {
+    fn from(error: ReserveError) -> Self {
+        match error {
+            ReserveError::Field { field, fault } => Self::invalid(field, fault),
+            ReserveError::Refused(why) => Self::precondition(
+                "site",
+                why,
+                "`rackwright cluster plan -f FILE` tries other requests and reserves nothing",
+            ),
+            ReserveError::Hall(error) => error.into(),
+            ReserveError::Store(error) => error.into(),
+        }
+    }
+}
+
 pub(super) fn field(field: &'static str, fault: String) -> ReserveError {
     ReserveError::Field { field, fault }
 }
 
 /// The request in the planner's form.
-fn request(site: &Site, asked: &Asked) -> Result<Request, ReserveError> {
+fn request(site: &Site, requested: &Asked) -> Result<Request, ReserveError> {
     let known = |names: Vec<&str>| names.into_iter().take(20).collect::<Vec<_>>().join(", ");
-    let customer = site.customer_named(asked.customer.as_str()).ok_or_else(|| {
+    let customer = site.customer_named(requested.customer.as_str()).ok_or_else(|| {
         let names = known(site.customers.iter().map(|one| &*one.name).collect());
         field(
             "spec.customer",
-            format!("the site has no customer {:?}; it has {names}", asked.customer),
+            format!("the site has no customer {:?}; it has {names}", requested.customer),
         )
     })?;
     let sku = site
         .skus
         .iter()
-        .position(|sku| *sku.name == *asked.spec.sku)
+        .position(|sku| *sku.name == *requested.spec.sku)
         .map(SkuId::of);
     let sku = sku.ok_or_else(|| {
         let names = known(site.skus.iter().map(|one| &*one.name).collect());
         field(
             "spec.sku",
-            format!("the site has no SKU {:?}; it has {names}", asked.spec.sku),
+            format!("the site has no SKU {:?}; it has {names}", requested.spec.sku),
         )
     })?;
-    let bandwidth = Bandwidth::parse(&asked.spec.bandwidth).ok_or_else(|| {
+    let bandwidth = Bandwidth::parse(&requested.spec.bandwidth).ok_or_else(|| {
         let fault = format!(
             "{:?} is not non-blocking, best-effort or a ratio such as 2:1",
-            asked.spec.bandwidth
+            requested.spec.bandwidth
         );
         field("spec.bandwidth", fault)
     })?;
-    if asked.spec.nodes == 0 {
+    if requested.spec.nodes == 0 {
         return Err(field("spec.nodes", "must be at least 1".into()));
     }
-    let (number, customer) = (hall::number(&asked.uid), PlacedCustomer(customer.0));
+    let (number, customer) = (hall::number(&requested.uid), PlacedCustomer(customer.0));
     Ok(Request {
-        spares: asked.spec.spares,
+        spares: requested.spec.spares,
         bandwidth,
-        ..Request::plain(number, customer, PlacedSku(sku.0), asked.spec.nodes)
+        ..Request::plain(number, customer, PlacedSku(sku.0), requested.spec.nodes)
     })
 }
 
@@ -120,41 +137,41 @@ pub(super) fn watts(site: &Site, placement: &NamedPlacement) -> f64 {
 }
 
 /// The site's nodes of the SKU that are not available, and the links that are broken, in words; empty: none.
-fn unavailable_words(
+fn unavailable_text(
     site: &Site,
-    picture_out: &BTreeSet<rackwright_site::model::NodeId>,
+    nodes_out: &BTreeSet<rackwright_site::model::NodeId>,
     links: usize,
     sku: &str,
 ) -> String {
-    let of_sku = picture_out.iter().filter(|id| *site.sku_of(**id).name == *sku);
-    let mut words = match of_sku.count() {
+    let of_sku = nodes_out.iter().filter(|id| *site.sku_of(**id).name == *sku);
+    let mut reason = match of_sku.count() {
         0 => String::new(),
         1 => format!("; 1 node of {sku} is not enrolled, not available or in use"),
         n => format!("; {n} nodes of {sku} are not enrolled, not available or in use"),
     };
     let links = match links {
-        0 => return words,
+        0 => return reason,
         1 => "1 link between switches is".to_owned(),
         _ => format!("{links} links between switches are"),
     };
-    words.push_str(&format!(
+    reason.push_str(&format!(
         "; {links} out of order; `rackwright fabric faults` lists them"
     ));
-    words
+    reason
 }
 
-/// Plans a cluster in the hall of a picture.
+/// Plans a cluster in the hall of a snapshot.
 ///
 /// # Errors
 /// The fault of the request, or the obstacle.
-pub async fn plan(picture: HallSnapshot, asked: &Asked) -> Result<Planned, ReserveError> {
-    let (asked, out, links) = (asked.clone(), picture.out.clone(), picture.broken.len());
-    let planned = picture.plan(move |site: &Site, planner: &mut Planner<'_>| {
-        let request = request(site, &asked)?;
+pub async fn plan(snapshot: HallSnapshot, requested: &Asked) -> Result<Planned, ReserveError> {
+    let (requested, out, links) = (requested.clone(), snapshot.out.clone(), snapshot.broken.len());
+    let planned = snapshot.plan(move |site: &Site, planner: &mut Planner<'_>| {
+        let request = request(site, &requested)?;
         let placement = planner.place(request).map_err(|refused| {
             ReserveError::Refused(format!(
                 "{refused}{}",
-                unavailable_words(site, &out, links, &asked.spec.sku)
+                unavailable_text(site, &out, links, &requested.spec.sku)
             ))
         })?;
         let named = planner.named(&placement);
@@ -187,7 +204,10 @@ pub fn deployment(core: &Core, cluster: &ClusterRecord) -> Result<v1::Deployment
 }
 
 /// Gives a free node to a cluster. Returns false if it is no longer free.
-pub(super) async fn seat(
+///
+/// # Errors
+/// The database failed, or the deployment cannot be made.
+pub async fn claim_node(
     core: &Core,
     tx: &mut WriteTx,
     node: &NodeId,
@@ -202,13 +222,13 @@ pub(super) async fn seat(
     if tx.firmware_update(node).await?.is_some() {
         return Ok(false);
     }
-    let seat = Seat {
+    let cluster_claim = ClusterClaim {
         cluster: cluster.id.clone(),
         let_go: None,
         build: cluster.cluster.build,
     };
     let wanted = deployment(core, cluster)?;
-    let taken = node_claims::take(core, &mut record, &wanted, &cluster.spec.image_digest, seat);
+    let taken = node_claims::take(core, &mut record, &wanted, &cluster.spec.image_digest, cluster_claim);
     let Some((generation, number, keys)) = taken.map_err(|fault| field("spec.deployment", fault))? else {
         return Ok(false);
     };
@@ -276,21 +296,21 @@ pub(super) fn stored(placement: &NamedPlacement) -> Result<String, ReserveError>
     text.map_err(|e| HallError::Broken(format!("a placement cannot be written: {e}")).into())
 }
 
-/// Reserves everything within `tx`, which must be fresh. `None`: the hall differs from the picture, or a node is no longer
+/// Reserves everything within `tx`, which must be fresh. `None`: the hall differs from the snapshot, or a node is no longer
 /// free. The caller plans again.
 async fn reserve(
     core: &Core,
     tx: &mut WriteTx,
-    picture: &HallSnapshot,
+    snapshot: &HallSnapshot,
     planned: &Planned,
     mut record: ClusterRecord,
     now: Timestamp,
 ) -> Result<Option<ClusterRecord>, ReserveError> {
     let mut row = tx.hall().await?;
-    if row.version != picture.hall_version {
+    if row.version != snapshot.hall_version {
         return Ok(None);
     }
-    hold_partition(core, tx, &picture.site, &mut record, &planned.placement).await?;
+    hold_partition(core, tx, &snapshot.site, &mut record, &planned.placement).await?;
     record.placement = stored(&planned.placement)?;
     record.reserved_watts = planned.watts;
     tx.insert_cluster(&record).await?;
@@ -302,7 +322,7 @@ async fn reserve(
         .chain(&planned.placement.spares)
         .collect();
     for node in names {
-        if !seat(core, tx, &NodeId::stored(node.as_str()), &record, now).await? {
+        if !claim_node(core, tx, &NodeId::stored(node.as_str()), &record, now).await? {
             return Ok(None);
         }
     }
@@ -316,20 +336,20 @@ async fn reserve(
 /// The fault of the request, or the obstacle.
 pub async fn create(
     core: &Core,
-    asked: &Asked,
+    requested: &Asked,
     lease_end: Option<Timestamp>,
     labels: std::collections::BTreeMap<String, String>,
     now: Timestamp,
 ) -> Result<(WriteTx, ClusterRecord), ReserveError> {
     for _ in 0..TRIES {
-        let picture = core.sites.picture(&core.store).await?;
-        let planned = plan(picture.clone(), asked).await?;
-        let (id, uid, customer) = (asked.id.clone(), asked.uid.clone(), asked.customer.clone());
-        let mut record = ClusterRecord::new(id, uid, customer, asked.spec.clone(), now);
+        let snapshot = core.sites.picture(&core.store).await?;
+        let planned = plan(snapshot.clone(), requested).await?;
+        let (id, uid, customer) = (requested.id.clone(), requested.uid.clone(), requested.customer.clone());
+        let mut record = ClusterRecord::new(id, uid, customer, requested.spec.clone(), now);
         record.cluster.lease_end = lease_end;
         record.labels.clone_from(&labels);
         let mut tx = core.store.write().await?;
-        match reserve(core, &mut tx, &picture, &planned, record, now).await {
+        match reserve(core, &mut tx, &snapshot, &planned, record, now).await {
             Ok(Some(record)) => return Ok((tx, record)),
             Ok(None) | Err(ReserveError::Store(StoreError::Conflict { .. } | StoreError::Contended(_))) => {}
             Err(other) => return Err(other),
@@ -359,11 +379,11 @@ pub async fn replace(
     out: &BTreeSet<NodeId>,
 ) -> Result<(), ReserveError> {
     let is_spare = hall::placement_of(&record)?.spares.iter().any(|spare| *node == **spare);
-    let picture = core.sites.picture(&core.store).await?;
+    let snapshot = core.sites.picture(&core.store).await?;
     let (number, bad) = (hall::number(&record.uid), node.to_owned());
     // A spare that leaves replaces no node.
     let unusable: BTreeSet<NodeId> = record.cluster.wanted.leave.union(out).cloned().collect();
-    let found = picture.clone().plan(move |site: &Site, planner: &mut Planner<'_>| {
+    let found = snapshot.clone().plan(move |site: &Site, planner: &mut Planner<'_>| {
         let bad = site
             .node_named(bad.as_str())
             .ok_or_else(|| (Obstacle::Site, format!("the site has no node {bad} any more")))?;
@@ -386,7 +406,7 @@ pub async fn replace(
                 is_spare,
                 reason,
             };
-            exchange(core, &picture, record, &change, now).await
+            exchange(core, &snapshot, record, &change, now).await
         }
         Err((obstacle, refused)) => {
             let former = record.swap.as_ref();
@@ -437,7 +457,7 @@ struct Exchange<'a> {
 
 async fn exchange(
     core: &Core,
-    picture: &HallSnapshot,
+    snapshot: &HallSnapshot,
     mut record: ClusterRecord,
     change: &Exchange<'_>,
     now: Timestamp,
@@ -456,7 +476,7 @@ async fn exchange(
     };
     let mut tx = core.store.write().await?;
     let mut row = tx.hall().await?;
-    if row.version != picture.hall_version {
+    if row.version != snapshot.hall_version {
         return Err(again().into());
     }
     for name in BTreeSet::from([*node, by]) {
@@ -467,13 +487,13 @@ async fn exchange(
                 let is_again = rollout.again.remove(*node);
                 rollout.failed += u32::from(failed == Some(record.cluster.build) && !is_again);
             }
-        } else if !was_spare && !seat(core, &mut tx, by, &record, now).await? {
+        } else if !was_spare && !claim_node(core, &mut tx, by, &record, now).await? {
             return Err(again().into());
         }
     }
-    hold_partition(core, &mut tx, &picture.site, &mut record, placement).await?;
+    hold_partition(core, &mut tx, &snapshot.site, &mut record, placement).await?;
     record.placement = stored(placement)?;
-    record.reserved_watts = watts(&picture.site, placement);
+    record.reserved_watts = watts(&snapshot.site, placement);
     record.swap = None;
     record.cluster.wanted.replace.remove(*node);
     record.replaced.push(Replaced {
@@ -497,7 +517,7 @@ async fn exchange(
     for due in [*node, by] {
         core.notify_due(due);
     }
-    core.clusters.partitions.notify_one();
+    core.feature::<Clusters>().partitions.notify_one();
     Ok(())
 }
 
@@ -519,7 +539,7 @@ async fn evict(tx: &mut WriteTx, node: &NodeId, why: &str, now: Timestamp) -> Re
         other => other?,
     };
     let has_failed = has_failed(&record.node);
-    let seat = record.node.claim.as_mut().and_then(|claim| claim.cluster.take());
+    let cluster_claim = record.node.claim.as_mut().and_then(|claim| claim.cluster.take());
     if rackwright_lifecycle::Edge::Condemned
         .target(record.node.state)
         .is_some()
@@ -531,7 +551,9 @@ async fn evict(tx: &mut WriteTx, node: &NodeId, why: &str, now: Timestamp) -> Re
     }
     tx.save_node(&mut record, now).await?;
     tx.remove_cluster_node(node).await?;
-    Ok(seat.filter(|_| has_failed).map(|seat| seat.build))
+    Ok(cluster_claim
+        .filter(|_| has_failed)
+        .map(|cluster_claim| cluster_claim.build))
 }
 
 /// An event about a cluster.

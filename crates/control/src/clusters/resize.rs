@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use rackwright_ground::core::Core;
+use rackwright_ground::hall::{self, HallSnapshot};
 use rackwright_lifecycle::{EventKind, NodeId, Timestamp};
 use rackwright_placement::ClusterId;
 use rackwright_planner::planner::{NamedPlacement, Planner};
@@ -9,8 +11,7 @@ use rackwright_site::model::{NodeId as SiteNode, Site};
 use rackwright_store::{ClusterRecord, StoreError, WriteTx};
 
 use super::reserve::{self, ReserveError, event, field};
-use crate::core::Core;
-use crate::hall::{self, HallSnapshot};
+use crate::clusters::Clusters;
 
 /// The wanted size of a cluster.
 #[derive(Debug, Clone, Default)]
@@ -23,7 +24,7 @@ pub struct SizeRequest {
     pub leave: BTreeSet<NodeId>,
 }
 
-/// The changes for a wish.
+/// The changes for a size request.
 #[derive(Debug, Clone)]
 pub struct ResizePlan {
     /// The placement with the joining nodes. It has the leaving nodes until they are erased.
@@ -46,19 +47,19 @@ fn count(names: usize) -> u32 {
     u32::try_from(names).unwrap_or(u32::MAX)
 }
 
-/// The changes for a wish in the hall of a picture. Nodes that are already leaving count as gone.
+/// The changes for a size request in the hall of a snapshot. Nodes that are already leaving count as gone.
 ///
 /// # Errors
-/// The fault of the wish, or the obstacle.
+/// The fault of the request, or the obstacle.
 pub async fn plan(
-    picture: HallSnapshot,
+    snapshot: HallSnapshot,
     record: &ClusterRecord,
     size_request: &SizeRequest,
 ) -> Result<ResizePlan, ReserveError> {
     let (number, size_request) = (hall::number(&record.uid), size_request.clone());
-    let going = record.cluster.wanted.leave.clone();
-    let planned = picture
-        .plan(move |site: &Site, planner: &mut Planner<'_>| planned(site, planner, number, &going, &size_request));
+    let leaving = record.cluster.wanted.leave.clone();
+    let planned = snapshot
+        .plan(move |site: &Site, planner: &mut Planner<'_>| planned(site, planner, number, &leaving, &size_request));
     planned.await?
 }
 
@@ -66,7 +67,7 @@ fn planned(
     site: &Site,
     planner: &mut Planner<'_>,
     cluster: ClusterId,
-    going: &BTreeSet<NodeId>,
+    leaving: &BTreeSet<NodeId>,
     size_request: &SizeRequest,
 ) -> Result<ResizePlan, ReserveError> {
     let Some(before) = planner.placement(cluster).cloned() else {
@@ -75,7 +76,7 @@ fn planned(
     let named = planner.named(&before);
     let stays = |names: &[String]| -> Vec<NodeId> {
         let names = names.iter().map(|name| NodeId::stored(name.as_str()));
-        names.filter(|name| !going.contains(name)).collect()
+        names.filter(|name| !leaving.contains(name)).collect()
     };
     let (in_use, spares) = (stays(&named.nodes), stays(&named.spares));
     if let Some(other) = size_request
@@ -107,7 +108,7 @@ fn planned(
     let all = planner.release_candidates(cluster, usize::MAX).into_iter();
     let names = all.map(|node| NodeId::stored(&*site.node(node).name));
     let chosen: Vec<NodeId> = names
-        .filter(|name| !going.contains(name) && !size_request.leave.contains(name))
+        .filter(|name| !leaving.contains(name) && !size_request.leave.contains(name))
         .take(surplus)
         .collect();
     leave.extend(chosen);
@@ -133,7 +134,7 @@ fn planned(
     // Checked now, not after the erase: the rest must be able to stand without them.
     let ids: Vec<SiteNode> = leave
         .iter()
-        .chain(going)
+        .chain(leaving)
         .filter_map(|name| site.node_named(name.as_str()))
         .collect();
     if !ids.is_empty() {
@@ -153,21 +154,21 @@ fn planned(
     })
 }
 
-/// Reserves the changes for a wish and marks the leaving nodes. Returns the open change and the cluster in it. `None`: the
+/// Reserves the changes for a request and marks the leaving nodes. Returns the open change and its cluster. `None`: the
 /// cluster or the hall changed meanwhile; the caller reads it again.
 ///
 /// # Errors
-/// The fault of the wish, or the obstacle.
+/// The fault of the request, or the obstacle.
 pub async fn resize(
     core: &Core,
     seen: ClusterRecord,
     size_request: &SizeRequest,
     now: Timestamp,
 ) -> Result<Option<(WriteTx, ClusterRecord, ResizePlan)>, ReserveError> {
-    let picture = core.sites.picture(&core.store).await?;
-    let planned = plan(picture.clone(), &seen, size_request).await?;
+    let snapshot = core.sites.picture(&core.store).await?;
+    let planned = plan(snapshot.clone(), &seen, size_request).await?;
     let mut tx = core.store.write().await?;
-    match reserve(core, &mut tx, &picture, (seen, &planned), now).await {
+    match reserve(core, &mut tx, &snapshot, (seen, &planned), now).await {
         Ok(Some(record)) => Ok(Some((tx, record, planned))),
         Ok(None) | Err(ReserveError::Store(StoreError::Conflict { .. } | StoreError::Contended(_))) => Ok(None),
         Err(other) => Err(other),
@@ -177,21 +178,21 @@ pub async fn resize(
 async fn reserve(
     core: &Core,
     tx: &mut WriteTx,
-    picture: &HallSnapshot,
+    snapshot: &HallSnapshot,
     (mut record, planned): (ClusterRecord, &ResizePlan),
     now: Timestamp,
 ) -> Result<Option<ClusterRecord>, ReserveError> {
     let mut row = tx.hall().await?;
-    if row.version != picture.hall_version {
+    if row.version != snapshot.hall_version {
         return Ok(None);
     }
     for node in &planned.join {
-        if !reserve::seat(core, tx, node, &record, now).await? {
+        if !reserve::claim_node(core, tx, node, &record, now).await? {
             return Ok(None);
         }
     }
     if !planned.join.is_empty() {
-        reserve::hold_partition(core, tx, &picture.site, &mut record, &planned.placement).await?;
+        reserve::hold_partition(core, tx, &snapshot.site, &mut record, &planned.placement).await?;
         record.placement = reserve::stored(&planned.placement)?;
         record.reserved_watts = planned.watts;
     }
@@ -227,7 +228,7 @@ pub async fn isolate_nodes(
     record.cluster.wanted.is_leave_cut = true;
     tx.save_cluster(&mut record, now).await?;
     core.commit(tx).await?;
-    core.clusters.partitions.notify_one();
+    core.feature::<Clusters>().partitions.notify_one();
     Ok(())
 }
 
@@ -241,9 +242,9 @@ pub async fn remove_nodes(
     nodes: &[NodeId],
     now: Timestamp,
 ) -> Result<(), ReserveError> {
-    let picture = core.sites.picture(&core.store).await?;
+    let snapshot = core.sites.picture(&core.store).await?;
     let (number, left) = (hall::number(&record.uid), nodes.to_vec());
-    let shrunk = picture.clone().plan(move |site: &Site, planner: &mut Planner<'_>| {
+    let shrunk = snapshot.clone().plan(move |site: &Site, planner: &mut Planner<'_>| {
         let ids: Vec<SiteNode> = left.iter().filter_map(|name| site.node_named(name.as_str())).collect();
         let changed = planner.shrink(number, &ids).map_err(|refused| refused.to_string())?;
         Ok::<_, String>(planner.named(&changed.placement))
@@ -251,7 +252,7 @@ pub async fn remove_nodes(
     let placement = shrunk.await?.map_err(ReserveError::Refused)?;
     let mut tx = core.store.write().await?;
     let mut row = tx.hall().await?;
-    if row.version != picture.hall_version {
+    if row.version != snapshot.hall_version {
         let (kind, id) = ("hall", String::new());
         return Err(StoreError::Conflict { kind, id }.into());
     }
@@ -261,9 +262,9 @@ pub async fn remove_nodes(
         record.cluster.wanted.replace.remove(node);
     }
     record.cluster.wanted.is_leave_cut = false;
-    reserve::hold_partition(core, &mut tx, &picture.site, &mut record, &placement).await?;
+    reserve::hold_partition(core, &mut tx, &snapshot.site, &mut record, &placement).await?;
     record.placement = reserve::stored(&placement)?;
-    record.reserved_watts = reserve::watts(&picture.site, &placement);
+    record.reserved_watts = reserve::watts(&snapshot.site, &placement);
     tx.save_cluster(&mut record, now).await?;
     tx.save_hall(&mut row).await?;
     let names: Vec<&str> = nodes.iter().map(NodeId::as_str).collect();
@@ -271,6 +272,6 @@ pub async fn remove_nodes(
     tx.add_event(&event(&record.id, EventKind::ClusterShrunk, message, now))
         .await?;
     core.commit(tx).await?;
-    core.clusters.partitions.notify_one();
+    core.feature::<Clusters>().partitions.notify_one();
     Ok(())
 }

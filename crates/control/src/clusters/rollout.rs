@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use rackwright_ground::core::Core;
 use rackwright_lifecycle::cluster::{Member, Rollout};
 use rackwright_lifecycle::{EventKind, NodeId, OperationKind, Timestamp};
 use rackwright_store::{ClusterRecord, ClusterSpec, FormerSpec, StoreError, WriteTx};
@@ -9,7 +10,6 @@ use tonic::Code;
 
 use super::reserve::{self, ReserveError, event, field};
 use crate::clusters::node_claims;
-use crate::core::Core;
 
 /// Sets the build of `spec` as the wanted one for all nodes.
 pub fn begin(record: &mut ClusterRecord, spec: &ClusterSpec, rollout: Rollout) {
@@ -20,8 +20,8 @@ pub fn begin(record: &mut ClusterRecord, spec: &ClusterSpec, rollout: Rollout) {
     let newest = record.former.as_ref().map_or(0, |former| former.build);
     record.cluster.build = former.build.max(newest) + 1;
     // An unfinished rollout is no build to go back to: its former build stays. During a rollback, the present build is one.
-    let under_way = record.cluster.rollout.as_ref().filter(|rollout| !rollout.is_back);
-    if under_way.is_none() || record.former.is_none() {
+    let current = record.cluster.rollout.as_ref().filter(|rollout| !rollout.is_back);
+    if current.is_none() || record.former.is_none() {
         record.former = Some(former);
     }
     record.spec.take_build(spec);

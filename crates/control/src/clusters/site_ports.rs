@@ -7,6 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rackwright_ground::core::Core;
+use rackwright_ground::hall::{self, HallError};
+use rackwright_ground::text::counted;
 use rackwright_infiniband::Guid;
 use rackwright_lifecycle::cluster::{Impaired, Member, NewPort, Standing, State};
 use rackwright_lifecycle::{EventKind, NodeId, Timestamp};
@@ -16,9 +19,7 @@ use rackwright_store::{ClusterRecord, StoreError};
 
 use super::partitions::{self, guids, loaded};
 use super::reserve::{self, ReserveError, event};
-use crate::core::Core;
-use crate::hall::{self, HallError};
-use crate::text::counted;
+use crate::clusters::Clusters;
 
 /// Versions of the site and of the partitions.
 type Versions = (i64, u64);
@@ -51,18 +52,16 @@ struct PortChange {
     /// All ports of the partition after the change.
     ports: BTreeSet<Guid>,
     /// For people.
-    words: String,
+    change_text: String,
 }
 
-/// The ports of a node in the site.
+/// The ports of a node in the site, apart from ports that lead to a storage fabric.
 fn ports_of<'a>(site: &'a Site, node: &str) -> Vec<(Guid, &'a Hca)> {
     let Some(id) = site.node_named(node) else {
         return Vec::new();
     };
-    let ports = site.node(id).port_guids.iter().zip(site.sku_of(id).hcas.iter());
-    ports
-        .filter_map(|(guid, hca)| Some((Guid::new((*guid)?)?, hca)))
-        .collect()
+    let ports = site.compute_ports(id);
+    ports.filter_map(|(hca, guid)| Some((Guid::new(guid?)?, hca))).collect()
 }
 
 /// All nodes of a cluster, with its spares.
@@ -98,12 +97,12 @@ fn port_change(
         new.extend(of_node.filter(is_new).map(|(port, hca)| (node.as_str(), port, hca)));
     }
     let former: Vec<Guid> = present.difference(&ports).copied().collect();
-    let words = words(&new, &former);
-    Ok(Some(PortChange { ports, words }))
+    let change_text = change_text(&new, &former);
+    Ok(Some(PortChange { ports, change_text }))
 }
 
 /// The new and the former ports, the first of each by name.
-fn words(new: &[(&str, Guid, &Hca)], former: &[Guid]) -> String {
+fn change_text(new: &[(&str, Guid, &Hca)], former: &[Guid]) -> String {
     let leaves = match former {
         [] => String::new(),
         [port] => format!("port {port} leaves the partition"),
@@ -129,11 +128,11 @@ fn words(new: &[(&str, Guid, &Hca)], former: &[Guid]) -> String {
 pub(super) async fn other_ports(core: &Core, record: &ClusterRecord) -> Result<Option<String>, ReserveError> {
     let is_over = matches!(record.cluster.state, State::Releasing | State::Released);
     if is_over || record.partition.is_none() || core.config.fabric.is_none() {
-        core.clusters.compared.forget(&record.uid);
+        core.feature::<Clusters>().compared.forget(&record.uid);
         return Ok(None);
     }
     let versions = (core.store.site_version().await?, record.partitions_version);
-    if core.clusters.compared.has(&record.uid, versions) {
+    if core.feature::<Clusters>().compared.has(&record.uid, versions) {
         return Ok(None);
     }
     match compare(core, record).await {
@@ -157,12 +156,12 @@ async fn compare(core: &Core, record: &ClusterRecord) -> Result<Option<String>, 
     let present = guids(key, &members)?;
     let placement = hall::placement_of(record)?;
     match port_change(&site, &nodes_of(&placement), &record.cluster.wanted.leave, &present) {
-        Ok(Some(change)) => return Ok(Some(change.words)),
+        Ok(Some(change)) => return Ok(Some(change.change_text)),
         Ok(None) => {}
         Err(why) => tracing::warn!(why, "the cluster keeps its ports"),
     }
     let versions = (version, record.partitions_version);
-    core.clusters.compared.put(&record.uid, versions);
+    core.feature::<Clusters>().compared.put(&record.uid, versions);
     Ok(None)
 }
 
@@ -188,16 +187,19 @@ pub(super) async fn take(core: &Core, mut record: ClusterRecord, now: Timestamp)
         return Ok(());
     };
     let change = port_change(&site, &nodes_of(&placement), &record.cluster.wanted.leave, present);
-    let Some(PortChange { ports, words }) = change.map_err(ReserveError::Refused)? else {
+    let Some(PortChange { ports, change_text }) = change.map_err(ReserveError::Refused)? else {
         return Ok(());
     };
     reserve::hold_ports(fabric, &mut tx, &site, &mut record, ports).await?;
     tx.save_cluster(&mut record, now).await?;
-    let message = format!("the partition of {} gets the ports of the site: {words}", record.id);
+    let message = format!(
+        "the partition of {} gets the ports of the site: {change_text}",
+        record.id
+    );
     tx.add_event(&event(&record.id, EventKind::ClusterPorts, message, now))
         .await?;
     core.commit(tx).await?;
-    core.clusters.partitions.notify_one();
+    core.feature::<Clusters>().partitions.notify_one();
     Ok(())
 }
 
@@ -292,18 +294,24 @@ mod tests {
             &after.nodes[1].name,
             &after.sku_of(after.node_named(&after.nodes[1].name).unwrap()).hcas[3],
         );
-        let words = format!(
+        let change_text = format!(
             "{name}: port {new} of {} (rail {}) is new in the site file and does not have the cluster's key yet; port \
              {former} leaves the partition",
             hca.name, hca.rail
         );
-        assert_eq!(changed.words, words);
+        assert_eq!(changed.change_text, change_text);
 
         after.nodes[1].port_guids[4] = Some(0xabc2);
         after.nodes[1].port_guids[5] = Some(0xabc3);
-        let words = change(&after, &[], &present).unwrap().unwrap().words;
-        assert!(words.contains("key yet, nor do 2 other ports; port "), "{words}");
-        assert!(words.ends_with(" and 2 others leave the partition"), "{words}");
+        let change_text = change(&after, &[], &present).unwrap().unwrap().change_text;
+        assert!(
+            change_text.contains("key yet, nor do 2 other ports; port "),
+            "{change_text}"
+        );
+        assert!(
+            change_text.ends_with(" and 2 others leave the partition"),
+            "{change_text}"
+        );
     }
 
     #[test]
@@ -319,7 +327,7 @@ mod tests {
         assert_eq!(changed.ports.len(), 15);
         assert!(former.difference(&changed.ports).count() == 1, "{changed:?}");
         assert!(
-            changed.words.starts_with("the site file has fewer ports: port "),
+            changed.change_text.starts_with("the site file has fewer ports: port "),
             "{changed:?}"
         );
     }
@@ -335,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_new_port_that_is_absent_impairs_its_node_once_the_customer_has_it() {
-        let mut record = crate::testing::cluster("a");
+        let mut record = rackwright_ground::testing::cluster("a");
         let port = |node: &str| NewPort {
             node: NodeId::stored(node).to_string(),
             hca: "mlx5_3".into(),

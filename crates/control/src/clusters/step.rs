@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_ground::clock;
+use rackwright_ground::core::{Core, CrashPoint};
+use rackwright_ground::hall::{HallError, Units};
+use rackwright_ground::user_data;
 use rackwright_infiniband::Guid;
 use rackwright_lifecycle::cluster::{
     Decision, Edge, Effect, Facts, Member, Partition, Standing, State, Wait, decide, member,
@@ -19,10 +23,7 @@ use super::faults::impaired_in_state;
 use super::network;
 use super::reserve::{self, ReserveError, event};
 use super::{resize, rollout, site_ports};
-use crate::clock;
-use crate::core::{Core, CrashPoint};
-use crate::hall::{HallError, Units};
-use crate::user_data;
+use crate::clusters::Clusters;
 
 /// Clusters leased with one statement, and worked on at once in this process.
 const AT_ONCE: usize = 16;
@@ -31,7 +32,7 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Conflicts in a row after which a step gives up. The cluster is due again at the end of its lease, or after a change.
 const CONFLICTS: usize = 100;
 /// Pause after a failure.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs until the core stops.
 pub async fn run(core: Arc<Core>) {
@@ -47,12 +48,12 @@ pub async fn run(core: Arc<Core>) {
             Ok(pause) => pause,
             Err(error) => {
                 tracing::error!(%error, "due clusters could not be taken");
-                AGAIN
+                RETRY_PAUSE
             }
         };
         tokio::select! {
             () = core.stop.cancelled() => break,
-            () = core.clusters.due.notified() => {}
+            () = core.clusters_due.notified() => {}
             Some(ended) = steps.join_next(), if !steps.is_empty() => {
                 if let Err(error) = ended { tracing::error!(%error, "a cluster's step panicked"); }
             }
@@ -64,7 +65,10 @@ pub async fn run(core: Arc<Core>) {
 }
 
 /// Leases due clusters and begins their steps. Returns the pause until the next check.
-pub(crate) async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
+///
+/// # Errors
+/// The database failed.
+pub async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
     let room = AT_ONCE.saturating_sub(steps.len());
     if room == 0 {
         return Ok(IDLE);
@@ -84,8 +88,9 @@ pub(crate) async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -
     Ok(until.clamp(Duration::from_millis(10), IDLE))
 }
 
-pub(super) async fn steps_of(core: Arc<Core>, id: ClusterId) {
-    core.point(CrashPoint::Begin, id.as_str()).await;
+/// Steps of a leased cluster, until it is at rest or a step fails.
+pub async fn steps_of(core: Arc<Core>, id: ClusterId) {
+    core.reach(CrashPoint::Begin).await;
     let mut conflicts = 0;
     loop {
         match step(&core, &id).await {
@@ -101,31 +106,19 @@ pub(super) async fn steps_of(core: Arc<Core>, id: ClusterId) {
             Err(error) => {
                 // The cluster is due again at the end of its lease, or after a change.
                 tracing::error!(%error, "the cluster's step failed");
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
                 return;
             }
         }
     }
 }
 
-enum Next {
+/// What follows a step.
+pub(crate) enum Next {
+    /// Another step, at once.
     Again,
+    /// Nothing before the cluster is due again.
     Rest,
-}
-
-/// Steps until the cluster is at rest, as the runner does.
-#[cfg(test)]
-pub(super) async fn until_rest(core: &Arc<Core>, id: &ClusterId) -> Result<(), ReserveError> {
-    for _ in 0..100 {
-        match step(core, id).await {
-            Ok(Next::Rest) => return Ok(()),
-            Ok(Next::Again) => {}
-            // A concurrent change won.
-            Err(ReserveError::Store(StoreError::Conflict { .. } | StoreError::Contended(_))) => {}
-            Err(other) => return Err(other),
-        }
-    }
-    panic!("{id} does not come to rest");
 }
 
 /// The nodes of a cluster in the form for decisions.
@@ -183,7 +176,8 @@ async fn partition(
     Ok((partition.fact_excusing(record, &excused), unread))
 }
 
-async fn step(core: &Arc<Core>, id: &ClusterId) -> Result<Next, ReserveError> {
+/// One step: one decision, and its change or its effect.
+pub(crate) async fn step(core: &Arc<Core>, id: &ClusterId) -> Result<Next, ReserveError> {
     let mut record = core.store.cluster(&Scope::Site, id).await?;
     let nodes = core.store.nodes_of_cluster(&Scope::Site, id).await?;
     let now = clock::now();
@@ -268,7 +262,7 @@ async fn take_edge(
             user_data::forget_of_cluster(&mut record);
             drop_partition(core, &mut tx, &mut record).await?;
         }
-        Edge::Freed => free(core, &mut tx, &mut record).await?,
+        Edge::Freed => free(core, &mut tx, &mut record, now).await?,
         Edge::Restored if from == State::Reimaging => record.cluster.rollout = None,
         _ => {}
     }
@@ -281,13 +275,13 @@ async fn take_edge(
         format!(": {reason}")
     };
     let message = format!("{} went from {from} to {to}{because}", record.id);
-    let mut told = event(&record.id, EventKind::Cluster(edge), message, now);
-    told.attributes = [("from".to_owned(), from.to_string()), ("to".to_owned(), to.to_string())].into();
-    tx.add_event(&told).await?;
+    let mut event_row = event(&record.id, EventKind::Cluster(edge), message, now);
+    event_row.attributes = [("from".to_owned(), from.to_string()), ("to".to_owned(), to.to_string())].into();
+    tx.add_event(&event_row).await?;
     settle(&mut tx, &record, now).await?;
     core.commit(tx).await?;
     tracing::info!(%edge, %from, %to, reason, "cluster");
-    core.clusters.partitions.notify_one();
+    core.feature::<Clusters>().partitions.notify_one();
     Ok(())
 }
 
@@ -304,9 +298,10 @@ async fn drop_partition(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecor
     Ok(fabric.changes().store(tx).await?)
 }
 
-/// Frees everything that the cluster held.
-async fn free(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecord) -> Result<(), ReserveError> {
+/// Frees everything that the cluster held. Open breaches of isolation do not concern it any more.
+async fn free(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecord, now: Timestamp) -> Result<(), ReserveError> {
     let mut row = tx.hall().await?;
+    tx.end_usage_breaches_of_cluster(&record.uid, now).await?;
     for node in core.store.nodes_of_cluster(&Scope::Site, &record.id).await? {
         tx.remove_cluster_node(&node.id).await?;
     }
@@ -385,9 +380,10 @@ async fn act(
                 if seen.is_none_or(|seen| (seen.node.state, &seen.node.claim) != (node.node.state, &node.node.claim)) {
                     return false;
                 }
-                let seat = node.node.claim.as_mut().and_then(|claim| claim.cluster.as_mut());
-                seat.filter(|seat| seat.cluster == record.id && seat.let_go.is_none())
-                    .is_some_and(|seat| seat.let_go.replace(now).is_none())
+                let cluster_claim = node.node.claim.as_mut().and_then(|claim| claim.cluster.as_mut());
+                cluster_claim
+                    .filter(|cluster_claim| cluster_claim.cluster == record.id && cluster_claim.let_go.is_none())
+                    .is_some_and(|cluster_claim| cluster_claim.let_go.replace(now).is_none())
             };
             for_each_node(core, &good, now, let_go).await
         }
@@ -404,7 +400,10 @@ async fn act(
                 }
                 let claim = node.node.claim.as_mut();
                 claim.is_some_and(|claim| {
-                    let ours = claim.cluster.as_ref().is_some_and(|seat| seat.cluster == record.id);
+                    let ours = claim
+                        .cluster
+                        .as_ref()
+                        .is_some_and(|cluster_claim| cluster_claim.cluster == record.id);
                     ours && !std::mem::replace(&mut claim.release_requested, true)
                 })
             };

@@ -3,80 +3,86 @@
 //! | fault | consequence |
 //! |---|---|
 //! | a link between switches is down or slow | plans avoid it; clusters that depend on it are named |
-//! | a port of a customer's node is down or slow | its cluster is degraded until that is over |
+//! | a port of a customer's node is down or slow | its cluster is degraded until the fault ends |
 //! | a port of a node that is checked and not handed over stays down | the cluster takes another node |
 //!
-//! Nothing here takes a node away from a customer.
+//! This module takes no node away from a customer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rackwright_fabric::{FabricError, FabricManager};
+use rackwright_ground::clock;
+use rackwright_ground::config::fabric::Settings;
+use rackwright_ground::core::Core;
+use rackwright_ground::hall::{self, HallError};
+use rackwright_ground::text::chain;
 use rackwright_infiniband::{Dump, Fabric as Discovered, Guid};
 use rackwright_lifecycle::{ClusterId, Power, Reading, State, Timestamp, Wait, seconds};
 use rackwright_planner::cabling;
 use rackwright_planner::planner::{NamedPlacement, Planner};
 use rackwright_planner::watch::{absent, broken, compare, together};
-use rackwright_site::model::{NodeId, Site};
+use rackwright_site::model::{FabricPurpose, NodeId, Site, SwitchId};
 use rackwright_store::{ClusterNode, ComparisonRow, FabricRow};
 
+use super::adapters;
 use super::faults::{FabricComparison, Watch};
-use super::manager::Settings;
 use super::partitions::{absent_ports, loaded};
 use super::reconcile::LEASE_S;
 use super::reserve::ReserveError;
-use crate::clock;
-use crate::core::Core;
-use crate::hall::{self, HallError};
-use crate::text::chain;
 
 /// Longest pause before a failed discovery is repeated, in seconds.
-const AGAIN_S: i64 = 60;
+const RECHECK_S: i64 = 60;
 
 /// The next comparison of this process.
 #[derive(Debug, Default)]
-pub(super) struct Schedule {
+pub struct Schedule {
     next: Timestamp,
-    /// The version of the site at the last comparison, or at the first round. Another version is compared at once: it may
-    /// confirm what was a fault.
+    /// The version of the site at the last comparison, or at the first round. Another version is compared at once, because a
+    /// fault may agree with the new version.
     site: Option<i64>,
 }
 
-/// The input of a comparison, which runs apart from all waits.
-struct FabricReading {
+/// The input of a comparison. The comparison itself runs on a thread of its own and waits for nothing.
+struct ComparisonInput {
     site: Arc<Site>,
     /// `None`: this fabric cannot be discovered.
     discovered: Option<Discovered>,
     /// Ports of members that were missing in the last reading of the fabric.
     absent: BTreeSet<Guid>,
-    /// As in [`FabricComparison`].
+    /// The evaluated reading, as in [`FabricComparison`].
     reading: (u64, Option<Timestamp>),
-    seated: Vec<ClusterNode>,
+    cluster_nodes: Vec<ClusterNode>,
     /// Clusters by id, with their placements.
     live: Vec<(ClusterId, NamedPlacement)>,
+    /// The fabrics with a manager. Empty: the settings do not name them.
+    fabrics: BTreeSet<String>,
 }
 
 /// Makes a comparison if it is due.
-pub(super) async fn run_round(
+///
+/// # Errors
+/// The database failed, or the site cannot be read.
+pub async fn run_round(
     core: &Arc<Core>,
     settings: &Settings,
     manager: &Arc<dyn FabricManager>,
-    last: &mut Schedule,
+    schedule: &mut Schedule,
 ) -> Result<(), ReserveError> {
     let now = clock::now();
     let known = loaded(core.store.fabric_comparison().await)?.unwrap_or_default();
     let fabric = loaded(core.store.fabric().await)?.unwrap_or_default();
     let version = core.store.site_version().await?;
-    let is_other_site = *last.site.get_or_insert(version) != version;
-    let is_waiting = now < last.next || !is_due(core, settings, (&fabric, &known), now).await?;
+    let is_other_site = *schedule.site.get_or_insert(version) != version;
+    let is_waiting = now < schedule.next || !is_due(core, settings, (&fabric, &known), now).await?;
     if is_waiting && !is_other_site {
         return Ok(());
     }
     let Some((version, site)) = core.sites.current(&core.store).await? else {
         return Ok(());
     };
-    // A replica without the lease leaves this version to the one that has it.
-    last.site = Some(version);
+    // A replica without the lease leaves this version to the replica with the lease.
+    schedule.site = Some(version);
     let until = now.plus(seconds(LEASE_S));
     if !core.store.lease_fabric(&core.replica, now, until).await? {
         return Ok(());
@@ -88,9 +94,9 @@ pub(super) async fn run_round(
     };
     let pause = match problem.is_empty() {
         true => i64::from(settings.check_s),
-        false => AGAIN_S.min(i64::from(settings.check_s)),
+        false => RECHECK_S.min(i64::from(settings.check_s)),
     };
-    last.next = match pause {
+    schedule.next = match pause {
         // Without discovery, only a new port reading makes a comparison due.
         0 => Timestamp::default(),
         pause => clock::now().plus(seconds(pause)),
@@ -99,11 +105,15 @@ pub(super) async fn run_round(
         return store(core, None, problem).await;
     }
     let reading = (fabric.absent_changes, fabric.proven_at);
-    let look = look(core, site, discovered, (absent, reading)).await?;
-    let found = tokio::task::spawn_blocking(move || find(&look, now)).await;
+    let mut input = gather(core, site.clone(), discovered, (absent, reading)).await?;
+    input.fabrics = settings.fabrics().map(str::to_owned).collect();
+    let found = tokio::task::spawn_blocking(move || compare_with_site(&input, now)).await;
     let found = found.map_err(|e| HallError::Broken(format!("the fabric could not be compared with the site: {e}")))?;
     match found {
-        Ok(found) => store(core, Some(found), String::new()).await,
+        Ok(mut found) => {
+            adapters::confirm(core, &settings.adapters, (version, &site), &mut found).await?;
+            store(core, Some(found), String::new()).await
+        }
         Err(why) => store(core, None, why).await,
     }
 }
@@ -134,28 +144,39 @@ async fn discover(settings: &Settings, manager: &Arc<dyn FabricManager>) -> Resu
     }
 }
 
-async fn look(
+async fn gather(
     core: &Core,
     site: Arc<Site>,
     discovered: Option<Discovered>,
     (absent, reading): (BTreeSet<Guid>, (u64, Option<Timestamp>)),
-) -> Result<FabricReading, ReserveError> {
+) -> Result<ComparisonInput, ReserveError> {
     let live = hall::live(&core.store).await?;
     let live = live
         .iter()
         .map(|record| Ok((record.id.clone(), hall::placement_of(record)?)));
-    Ok(FabricReading {
+    Ok(ComparisonInput {
         live: live.collect::<Result<_, HallError>>()?,
-        seated: core.store.list_cluster_nodes().await?,
+        cluster_nodes: core.store.list_cluster_nodes().await?,
         site,
         discovered,
         absent,
         reading,
+        fabrics: BTreeSet::new(),
     })
 }
 
-/// Whether a node's system should run: handed over, or checked and waiting for the others. A node that its customer
-/// switched off has no links, which is not a fault.
+/// Whether a switch is of a fabric that the managers discover.
+fn is_discovered(site: &Site, fabrics: &BTreeSet<String>, switch: SwitchId) -> bool {
+    match site.switch(switch).fabric.map(|fabric| site.fabric(fabric)) {
+        None => true,
+        // A storage fabric has a subnet manager of its own, and the discovery does not see it.
+        Some(fabric) if fabrics.is_empty() => fabric.purpose != FabricPurpose::Storage,
+        Some(fabric) => fabrics.contains(&*fabric.name),
+    }
+}
+
+/// Whether a node's system should run: the node is handed over, or is checked and waits for the other nodes of its cluster.
+/// A node that its customer switched off has no links, and this is no fault.
 fn is_up(node: &ClusterNode) -> bool {
     let runs = match node.state {
         State::Active => true,
@@ -166,46 +187,47 @@ fn is_up(node: &ClusterNode) -> bool {
     runs && !is_off
 }
 
-fn find(look: &FabricReading, now: Timestamp) -> Result<FabricComparison, String> {
-    let site = &*look.site;
-    let seated: Vec<&ClusterNode> = look.seated.iter().filter(|node| is_up(node)).collect();
-    let up: BTreeSet<NodeId> = seated
+fn compare_with_site(input: &ComparisonInput, now: Timestamp) -> Result<FabricComparison, String> {
+    let site = &*input.site;
+    let cluster_nodes: Vec<&ClusterNode> = input.cluster_nodes.iter().filter(|node| is_up(node)).collect();
+    let up: BTreeSet<NodeId> = cluster_nodes
         .iter()
         .filter_map(|node| site.node_named(node.node.as_str()))
         .collect();
-    let mut ports = look.absent.clone();
+    let mut ports = input.absent.clone();
     let mut cables = BTreeMap::new();
-    let mut seen = look.reading.1.unwrap_or(now);
-    if let Some(discovered) = &look.discovered {
-        let plan = cabling::plan(site).map_err(|faults| {
+    let mut seen = input.reading.1.unwrap_or(now);
+    if let Some(discovered) = &input.discovered {
+        let is_part = |switch| is_discovered(site, &input.fabrics, switch);
+        let plan = cabling::plan_of(site, is_part).map_err(|faults| {
             let first = faults.first().map(ToString::to_string).unwrap_or_default();
             format!("the cables of the site do not form a valid fabric: {first}")
         })?;
         cables = compare(site, &plan, discovered, &up)?;
-        // A port that is there now is not absent, whatever an older reading said.
-        let there = rackwright_fabric::end_ports(discovered);
-        ports.retain(|port| !there.contains(port));
+        // A port that the discovery sees is present, even if an older reading lacks it.
+        let present = rackwright_fabric::end_ports(discovered);
+        ports.retain(|port| !present.contains(port));
         seen = now;
     }
     let faults = together(&cables, &absent(site, &ports, &up));
     let links = broken(&faults);
     let mut counting: BTreeMap<String, BTreeSet<ClusterId>> = BTreeMap::new();
-    if !links.is_empty() && !look.live.is_empty() {
-        let placements: Vec<NamedPlacement> = look.live.iter().map(|(_, placement)| placement.clone()).collect();
+    if !links.is_empty() && !input.live.is_empty() {
+        let placements: Vec<NamedPlacement> = input.live.iter().map(|(_, placement)| placement.clone()).collect();
         // A site without room for clusters has no cluster that depends on a link.
-        let planner = Planner::new(site).and_then(|planner| planner.counting_on(&placements, &links));
+        let planner = Planner::new(site).map(|planner| planner.counting_on(&placements, &links));
         for (cable, places) in planner.unwrap_or_default() {
-            let ids = places.iter().filter_map(|at| Some(look.live.get(*at)?.0.clone()));
+            let ids = places.iter().filter_map(|at| Some(input.live.get(*at)?.0.clone()));
             counting.insert(cable, ids.collect());
         }
     }
-    let of = |node: &&ClusterNode| (node.node.clone(), node.cluster.clone());
+    let cluster_of = |node: &&ClusterNode| (node.node.clone(), node.cluster.clone());
     Ok(FabricComparison {
-        clusters: seated.iter().map(of).collect(),
+        clusters: cluster_nodes.iter().map(cluster_of).collect(),
         faults,
         counting,
         seen,
-        reading: look.reading,
+        reading: input.reading,
     })
 }
 
@@ -220,19 +242,19 @@ async fn store(core: &Arc<Core>, found: Option<FabricComparison>, problem: Strin
         tracing::warn!(problem, "the fabric could not be compared with the site");
     }
     watch.comparison.problem = problem;
-    let news = found.map(|found| watch.settle(&found, now)).unwrap_or_default();
-    for event in news.events(now) {
+    let changes = found.map(|found| watch.settle(&found, now)).unwrap_or_default();
+    for event in changes.events(now) {
         tx.add_event(&event).await?;
     }
     watch.store(&mut tx, &before).await?;
-    if news.links_changed {
+    if changes.links_changed {
         // A new version of the hall: earlier plans may use a link that is now broken.
         tx.save_hall(&mut row).await?;
     }
     core.commit(tx).await?;
-    if news.nodes_changed || news.links_changed {
+    if changes.nodes_changed || changes.links_changed {
         core.store.wake_clusters(now).await?;
-        core.clusters.due.notify_one();
+        core.clusters_due.notify_one();
     }
     Ok(())
 }

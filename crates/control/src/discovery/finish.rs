@@ -3,6 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use rackwright_ground::core::Core;
+use rackwright_ground::stored;
+use rackwright_ground::text::{SENTENCE_MAX, cut};
 use rackwright_import::discovery::{Judgement, KnownNode, Seen, judge};
 use rackwright_lifecycle::{NodeId, OperationId};
 use rackwright_redfish::{BmcClient, RetryPolicy, Settings};
@@ -11,9 +14,6 @@ use tokio::task::JoinSet;
 
 use super::look::Body;
 use super::spec::normal;
-use crate::core::Core;
-use crate::stored;
-use crate::text::{SENTENCE_MAX, cut};
 
 /// Rows read or stored at once.
 const PAGE: i64 = 1000;
@@ -228,14 +228,14 @@ async fn answering_addresses(core: &Core, judged: &[Judgement]) -> HashSet<Strin
         quirks: core.config.bmc_quirks.clone(),
         ..Settings::default()
     };
-    let asked = map_concurrently(former, FORMER_AT_ONCE, move |address| {
+    let answers = map_concurrently(former, FORMER_AT_ONCE, move |address| {
         let settings = settings.clone();
         async move {
             let survey = BmcClient::survey(&address, settings).await;
             survey.is_ok_and(|survey| survey.service.is_some()).then_some(address)
         }
     });
-    asked.await.into_iter().flatten().collect()
+    answers.await.into_iter().flatten().collect()
 }
 
 /// Runs `work` on each item, at most `at_once` in parallel. The results have no order.

@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::Path;
 use std::time::Duration;
 
+use rackwright_ground::config::discovery::Settings;
 use rackwright_import::discovery::{SSDP_PORT, parse_answer, parse_leases, search};
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use url::{Host, Url};
 
-use super::settings::Settings;
 use super::spec::{DiscoverySpec, SourceResults, TargetSpec, normal};
 
 /// Multicast groups in which Redfish services listen for searches (DSP0266): IPv4, and IPv6 link-local.
@@ -120,10 +120,10 @@ fn search_routes(settings: &Settings) -> Vec<(String, SearchRoute)> {
 }
 
 async fn by_ssdp(settings: &Settings, results: &mut SourceResults) {
-    let mut asking = JoinSet::new();
+    let mut searches = JoinSet::new();
     for (name, route) in search_routes(settings) {
         let wait_s = settings.ssdp_wait_s;
-        asking.spawn(async move {
+        searches.spawn(async move {
             let answered = match route {
                 Ok((from, group)) => ask(from, group, wait_s).await,
                 Err(error) => Err(error),
@@ -132,7 +132,7 @@ async fn by_ssdp(settings: &Settings, results: &mut SourceResults) {
         });
     }
     let mut found = BTreeMap::new();
-    for (name, answered) in asking.join_all().await {
+    for (name, answered) in searches.join_all().await {
         match answered {
             Ok(addresses) => found.extend(addresses),
             Err(error) => results.notes.push(format!("SSDP from {name}: {error}")),
@@ -179,8 +179,8 @@ fn answered_address(datagram: &[u8], sender: IpAddr) -> Option<String> {
         Host::Ipv6(v6) => v6.into(),
         Host::Domain(_) => return None,
     };
-    let is_odd = ip.is_unspecified() || ip.is_multicast() || (ip.is_loopback() && !sender.is_loopback());
-    if is_odd {
+    let is_unusable = ip.is_unspecified() || ip.is_multicast() || (ip.is_loopback() && !sender.is_loopback());
+    if is_unusable {
         return None;
     }
     let host = match ip {
@@ -219,18 +219,18 @@ mod tests {
             at("https://[fd00::5]/redfish/v1/", lan).as_deref(),
             Some("https://[fd00::5]")
         );
-        for odd in [
+        for unusable in [
             "https://bmc-7/redfish/v1/",
             "https://127.0.0.1/redfish/v1/",
             "https://239.1.1.1/",
             "https://0.0.0.0/",
         ] {
-            assert_eq!(at(odd, lan), None, "{odd}");
+            assert_eq!(at(unusable, lan), None, "{unusable}");
         }
     }
 
     #[tokio::test]
-    async fn a_search_takes_what_answers_and_leaves_the_rest() {
+    async fn a_search_takes_valid_answers_and_ignores_the_rest() {
         let service = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let group = service.local_addr().unwrap();
         let serving = tokio::spawn(async move {

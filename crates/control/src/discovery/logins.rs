@@ -1,13 +1,13 @@
 //! The logins that are tried at a BMC, and their order.
 
+use rackwright_ground::core::Core;
+use rackwright_nodes::credentials::{ServiceRootFacts, candidates};
 use rackwright_redfish::ServiceFacts;
 use secrecy::SecretString;
 
 use std::sync::Arc;
 
 use super::spec::Secrets;
-use crate::core::Core;
-use crate::credentials::{ServiceRootFacts, candidates};
 
 /// A login to try.
 #[derive(Debug, Clone)]
@@ -63,7 +63,7 @@ impl FactoryLogins {
         };
         let fitting = candidates(&self.core.store, &identity).await;
         let fitting = fitting.map_err(|error| error.to_string())?;
-        let open = |one: crate::credentials::Candidate| {
+        let open = |one: rackwright_nodes::credentials::Candidate| {
             let password = one
                 .password(&self.core.keys.sealer)
                 .map_err(|error| error.to_string())?;

@@ -5,6 +5,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_ground::bmc::BmcError;
+use rackwright_ground::core::Core;
+use rackwright_ground::keys::purposes::login_purpose;
+use rackwright_ground::text::{NAME_MAX, SENTENCE_MAX, cut};
 use rackwright_lifecycle::OperationId;
 use rackwright_redfish::{
     BmcClient, BmcTarget, CertificateFingerprint, Machine, RedfishError, RetryPolicy, ServiceFacts, Settings, Survey,
@@ -18,9 +22,6 @@ use tokio::time::timeout;
 
 use super::logins::{Candidate, Logins};
 use super::spec::Target;
-use crate::bmc::BmcError;
-use crate::core::Core;
-use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
 
 /// Longest time for one BMC, including logins and reading.
 const LOOK_MAX: Duration = Duration::from_secs(180);
@@ -78,12 +79,6 @@ pub struct GoodLogin {
     pub username: String,
     /// Password.
     pub password: String,
-}
-
-/// The purpose to which a sealed login is bound.
-#[must_use]
-pub fn login_purpose(discovery: &OperationId, place: &str) -> String {
-    format!("discovery-login:{discovery}:{place}")
 }
 
 /// Result of a look.
@@ -162,8 +157,8 @@ impl Looker {
         // The semaphore is never closed; if it were, all BMCs would be contacted at once.
         let _turn = self.turns.acquire().await;
         let mut body = details(target);
-        let asked = timeout(LOOK_MAX, self.ask(target, &mut row, &mut body)).await;
-        match asked {
+        let probed = timeout(LOOK_MAX, self.ask(target, &mut row, &mut body)).await;
+        match probed {
             Ok(true) => {}
             Ok(false) => return self.silent(target, "the host accepted the first connection and refused the second"),
             Err(_) => set_state(

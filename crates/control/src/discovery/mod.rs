@@ -14,13 +14,18 @@ mod listen;
 pub mod logins;
 pub mod look;
 mod scan;
-pub mod settings;
 pub mod spec;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rackwright_ground::clock;
+use rackwright_ground::config::Config;
+use rackwright_ground::core::Core;
+use rackwright_ground::features::FeatureState;
+use rackwright_ground::keys::purposes::secrets_purpose;
+use rackwright_ground::stored;
 use rackwright_lifecycle::{EventKind, OperationId, seconds};
 use rackwright_store::{DiscoveryRow, EventRow, FindingRow, StoreError};
 use tokio::sync::{Notify, Semaphore};
@@ -28,15 +33,10 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use tonic::Code;
 
-pub use settings::Settings;
-
 use self::logins::{FactoryLogins, GivenLogins};
 use self::look::Looker;
 use self::scan::{LEASE_S, Scan, ScanEnd, Unstored};
 use self::spec::{DiscoverySpec, Plan, Secrets, SourceResults};
-use crate::clock;
-use crate::core::Core;
-use crate::stored;
 
 /// Pause between two looks for discoveries without a worker.
 const ROUND: Duration = Duration::from_secs(10);
@@ -55,17 +55,17 @@ const RENEW: Duration = Duration::from_secs(20);
 /// Findings stored in one transaction.
 const CHUNK: usize = 500;
 
-/// The purpose to which a discovery's sealed credentials are bound.
-#[must_use]
-pub fn secrets_purpose(id: &OperationId) -> String {
-    format!("discovery:{id}")
-}
-
 /// Wakes the worker of discoveries.
 #[derive(Debug, Default)]
 pub struct Discoveries {
     wake: Notify,
     running: Mutex<HashSet<OperationId>>,
+}
+
+impl FeatureState for Discoveries {
+    fn new(_: &Config) -> Self {
+        Self::default()
+    }
 }
 
 impl Discoveries {
@@ -95,7 +95,7 @@ pub async fn run(core: Arc<Core>) {
         }
         tokio::select! {
             () = core.stop.cancelled() => break,
-            () = core.discoveries.wake.notified() => {}
+            () = core.feature::<Discoveries>().wake.notified() => {}
             Some(ended) = tasks.running.join_next_with_id() => tasks.ended(&core, ended).await,
             () = tokio::time::sleep(ROUND) => {}
         }
@@ -135,7 +135,7 @@ impl Tasks {
                 tracing::warn!(discovery = id.as_str(), %error, "the failure of a discovery could not be stored");
             }
         }
-        core.discoveries.end(&id);
+        core.feature::<Discoveries>().end(&id);
     }
 }
 
@@ -154,7 +154,7 @@ async fn take_up(core: &Arc<Core>, tasks: &mut Tasks) -> Result<(), StoreError> 
         return Ok(());
     }
     for id in core.store.claimable_discoveries(&core.replica, clock::now()).await? {
-        if !core.discoveries.begin(&id) {
+        if !core.feature::<Discoveries>().begin(&id) {
             continue;
         }
         let now = clock::now();
@@ -162,7 +162,7 @@ async fn take_up(core: &Arc<Core>, tasks: &mut Tasks) -> Result<(), StoreError> 
         match core.store.lease_discovery(&id, &core.replica, now, until).await {
             Ok(true) => {}
             other => {
-                core.discoveries.end(&id);
+                core.feature::<Discoveries>().end(&id);
                 other?;
                 continue;
             }

@@ -5,6 +5,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rackwright_ground::clock;
+use rackwright_ground::core::Core;
 use rackwright_lifecycle::seconds;
 use rackwright_store::{DiscoveryRow, FindingRow, StoreError};
 use tokio::task::{JoinError, JoinSet};
@@ -12,8 +14,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::look::{LookResult, Looker};
 use super::spec::Plan;
-use crate::clock;
-use crate::core::Core;
 
 /// Pause between two stores of the progress.
 const FLUSH: Duration = Duration::from_secs(1);

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_discoveries_both_look_at_is_named() {
+    fn addresses_that_two_discoveries_share_are_named() {
         let range = |text: &str| DiscoverySpec {
             ranges: vec![text.to_owned()],
             ..DiscoverySpec::default()

@@ -1,3 +1,4 @@
+use rackwright_ground::testing::{self, TestCore};
 use rackwright_lifecycle::{OperationKind, Timestamp};
 use rackwright_store::OperationRow;
 use tokio::net::TcpListener;
@@ -5,7 +6,6 @@ use tokio::net::TcpListener;
 use super::look::LookResult;
 use super::spec::{Target, TargetSpec};
 use super::*;
-use crate::testing::{self, TestCore};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const EVERY: Duration = Duration::from_millis(5);
@@ -75,7 +75,7 @@ async fn the_lease_is_renewed_while_findings_are_judged_for_long() {
     };
     let judged = tokio::time::timeout(LIMIT, with_renewed_lease(&core, &mut row, EVERY, judging)).await;
     let until = judged.expect("the lease is renewed").unwrap().expect("it is ours");
-    assert!(until > clock::now(), "nobody else takes it up");
+    assert!(until > clock::now(), "no other replica takes it up");
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn a_discovery_lost_to_another_replica_is_not_judged() {
 }
 
 /// A server that closes each connection, and counts them.
-async fn door() -> (String, Arc<Mutex<usize>>) {
+async fn closing_server() -> (String, Arc<Mutex<usize>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("https://{}", listener.local_addr().unwrap());
     let count = Arc::new(Mutex::new(0));
@@ -111,9 +111,9 @@ async fn door() -> (String, Arc<Mutex<usize>>) {
 }
 
 #[tokio::test]
-async fn places_that_a_former_process_finished_are_not_looked_at_again() {
+async fn addresses_that_a_former_process_finished_are_not_probed_again() {
     let core = testing::core().await;
-    let (first, second) = (door().await, door().await);
+    let (first, second) = (closing_server().await, closing_server().await);
     let row = begun(&core, &[first.0.clone(), second.0.clone()]).await;
     let target = TargetSpec {
         address: first.0.clone(),
@@ -180,7 +180,7 @@ async fn stored_places(core: &TestCore) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_was_found_before_a_look_panicked_is_stored() {
+async fn findings_before_a_panic_are_stored() {
     async fn panics() -> (u64, LookResult) {
         panic!("an answer that no test expected")
     }
@@ -209,7 +209,7 @@ async fn a_discovery_that_panicked_has_failed_and_keeps_its_findings_and_no_plac
     }
     let core = testing::core().await;
     let row = begun(&core, &[]).await;
-    assert!(core.discoveries.begin(&"d1".into()));
+    assert!(core.feature::<Discoveries>().begin(&"d1".into()));
     let mut tasks = Tasks::default();
     let unstored = Unstored::default();
     let task = tasks.running.spawn(panics(scan(&core, row, unstored.clone())));
@@ -222,7 +222,10 @@ async fn a_discovery_that_panicked_has_failed_and_keeps_its_findings_and_no_plac
     assert_eq!(unstored.copy().len(), 1);
     assert_eq!(stored_places(&core).await, [""; 0], "the task stored nothing");
     tasks.ended(&core, ended).await;
-    assert!(core.discoveries.begin(&"d1".into()), "its place is free again");
+    assert!(
+        core.feature::<Discoveries>().begin(&"d1".into()),
+        "its place is free again"
+    );
     assert_eq!(stored_places(&core).await, ["a"]);
     let row = core.store.discovery(&"d1".into()).await.unwrap();
     assert_eq!(row.phase, "done");

@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_ground::clock;
+use rackwright_ground::config::facility::Settings;
+use rackwright_ground::core::Core;
+use rackwright_ground::hall::{HallError, placement_of};
+use rackwright_ground::share::alive_since;
+use rackwright_ground::share::{Share, stable_hash};
+use rackwright_ground::text::counted;
 use rackwright_lifecycle::{ClusterId, EventKind, NodeId, Timestamp, seconds};
+use rackwright_nodes::start_rooms::StartRoomsCache;
 use rackwright_planner::planner::NamedPlacement;
 use rackwright_site::model::{NodeId as SiteNode, Site};
 use rackwright_site::power::readings::{Below, Finding, FindingKind, Judgement, Readings, judge};
 use rackwright_store::{AlarmRow, EventRow, ReadingRow, Scope, StoreError, WriteTx};
 use tokio::time::MissedTickBehavior;
-
-use super::Settings;
-use crate::clock;
-use crate::core::Core;
-use crate::hall::{HallError, placement_of};
-use crate::share::alive_since;
-use crate::share::{Share, number_of};
-use crate::text::counted;
 
 /// Pause between two looks for new readings.
 const TICK: Duration = Duration::from_secs(2);
@@ -68,10 +68,14 @@ impl AlarmJudge {
     async fn tick(&mut self, core: &Core, settings: Option<&Settings>) -> Result<(), HallError> {
         let now = clock::now();
         // Set first, so that the number of parallel starts and the existence of alarms are known before a start asks.
-        let site = core.facility.rooms(core).await?.map(|(site, _)| site);
+        let site = core
+            .feature::<StartRoomsCache>()
+            .rooms(core)
+            .await?
+            .map(|(site, _)| site);
         let has_alarms = !core.store.alarms("", 1).await?.is_empty();
         if has_alarms {
-            core.facility.note_lines();
+            core.feature::<StartRoomsCache>().note_lines();
         }
         if settings.is_none() && !has_alarms {
             return Ok(());
@@ -94,8 +98,8 @@ impl AlarmJudge {
             (self.readings, self.since) = (Readings::default(), Timestamp::default());
             (self.site, self.judged_at) = (Some((version, site, below)), Timestamp::default());
         }
-        let has_news = self.take_up(core, now).await?;
-        if has_news || now >= self.judged_at.plus(seconds(REJUDGE_S)) {
+        let has_changes = self.take_up(core, now).await?;
+        if has_changes || now >= self.judged_at.plus(seconds(REJUDGE_S)) {
             self.judge_readings(core, settings, now).await?;
             self.judged_at = now;
         }
@@ -132,19 +136,19 @@ impl AlarmJudge {
         let Some((_, site, _)) = &self.site else {
             return Ok(false);
         };
-        let mut has_news = false;
+        let mut has_changes = false;
         let mut from = self.since.plus(-seconds(OVERLAP_S));
         loop {
             // Starts at the same moment again: later rows of that moment must not be missed.
             let rows = core.store.facility_readings(from, PAGE).await?;
             for row in &rows {
-                has_news |= put(&mut self.readings, site, row);
+                has_changes |= put(&mut self.readings, site, row);
             }
             let last = rows.last().map_or(from, |row| row.stored_at);
             // Limited to the present: a clock that is ahead must not hide rows from other replicas.
             self.since = self.since.max(last.min(now));
             if (rows.len() as i64) < PAGE || last <= from {
-                return Ok(has_news);
+                return Ok(has_changes);
             }
             from = last;
         }
@@ -413,7 +417,7 @@ impl AlarmUpdate<'_> {
                 wake(self.core);
             }
             if row.blocks {
-                self.core.facility.note_lines();
+                self.core.feature::<StartRoomsCache>().note_lines();
             }
         }
         Ok(())
@@ -434,7 +438,7 @@ impl AlarmUpdate<'_> {
             measured: finding.measured.map(thousandths),
             limit: finding.limit.map(thousandths),
             unit: finding.kind.unit().to_owned(),
-            nodes_digest: format!("{:016x}", number_of(names)),
+            nodes_digest: format!("{:016x}", stable_hash(names)),
             nodes: i64::try_from(finding.nodes.len()).unwrap_or(i64::MAX),
             blocks: finding.blocks && holds,
             cordons: finding.cordons && holds,
@@ -506,16 +510,16 @@ impl AlarmUpdate<'_> {
 
 /// Names joined by commas, at most as many as fit an event.
 fn named(nodes: &[NodeId]) -> String {
-    let mut told = nodes
+    let mut list = nodes
         .iter()
         .take(NAMES_MAX)
         .map(NodeId::as_str)
         .collect::<Vec<_>>()
         .join(",");
     if nodes.len() > NAMES_MAX {
-        told.push_str(",…");
+        list.push_str(",…");
     }
-    told
+    list
 }
 
 /// Judges once, like a process that has just started.

@@ -1,13 +1,19 @@
 //! The schedule for readings of nodes, PDUs and cooling units.
 //!
-//! Each of them belongs to one replica (as in the watch over nodes at rest). A hash of its name gives its moment within
-//! the interval, so the readings are spread out. Results are stored in batches, once per tick.
+//! One replica reads each of these targets (as in the watch over nodes at rest). A hash of the target's name gives its
+//! moment within the interval, so the readings are spread out. Results are stored in batches, once per tick.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rackwright_ground::clock;
+use rackwright_ground::config::facility::Settings;
+use rackwright_ground::core::Core;
+use rackwright_ground::hall::HallError;
+use rackwright_ground::polling::{self, DueQueue, Poller, Readings, moment_within};
+use rackwright_ground::share::{Share, alive_since};
 use rackwright_lifecycle::{EventKind, NodeId, Timestamp, seconds};
 use rackwright_redfish::BmcHints;
 use rackwright_site::model::Site;
@@ -15,18 +21,13 @@ use rackwright_site::power::readings::Reading;
 use rackwright_store::{ReadingRow, Scope, StoreError};
 use tokio::task::JoinError;
 
-use super::Settings;
 use super::read::{self, Equipment, Kind};
-use crate::clock;
-use crate::core::Core;
-use crate::hall::HallError;
-use crate::polling::{self, DueQueue, Poller, Readings, moment_within};
-use crate::share::{Share, alive_since};
+use crate::facility::Facility;
 use crate::watch_power::look::BmcLocks;
 
 /// Pause between two looks for due readings.
 const TICK: Duration = Duration::from_millis(500);
-/// Seconds between two updates of the list of things that this replica reads.
+/// Seconds between two updates of the list of targets that this replica reads.
 const LIST_S: i64 = 30;
 /// Most readings stored in one transaction.
 const STORED_AT_ONCE: usize = 256;
@@ -44,7 +45,7 @@ type Key = (Kind, String);
 struct Entry {
     hints: BmcHints,
     misses: u32,
-    is_under_way: bool,
+    is_reading: bool,
     address: String,
     certificate: Option<String>,
 }
@@ -54,9 +55,9 @@ struct PollResult {
     key: Key,
     hints: BmcHints,
     row: Option<ReadingRow>,
-    /// Why the reading failed; empty if it needs no report.
+    /// Why the reading failed; empty if there is nothing to report.
     failure: String,
-    /// The node does not exist.
+    /// The node no longer exists.
     is_gone: bool,
 }
 
@@ -75,8 +76,8 @@ struct Poll {
     listed_at: Timestamp,
     waiting: Vec<ReadingRow>,
     bmc_locks: Arc<BmcLocks>,
-    /// False once the missing account was reported.
-    has_account: bool,
+    /// The log has the warning about the missing account.
+    has_warned: bool,
 }
 
 impl Poll {
@@ -89,7 +90,7 @@ impl Poll {
             listed_at: Timestamp::default(),
             waiting: Vec::new(),
             bmc_locks: Arc::default(),
-            has_account: true,
+            has_warned: false,
             core,
         }
     }
@@ -111,7 +112,7 @@ impl Poll {
         })
     }
 
-    /// Updates the list of things in the site that belong to this replica.
+    /// Updates the list of targets that this replica reads.
     async fn list(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let site = match self.core.sites.current(&self.core.store).await {
             Ok(Some((_, site))) => site,
@@ -145,7 +146,10 @@ impl Poll {
             });
             (entry.address, entry.certificate) = (address, certificate);
         }
-        self.core.facility.polled.store(self.entries.len(), Ordering::Relaxed);
+        self.core
+            .feature::<Facility>()
+            .polled
+            .store(self.entries.len(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -168,10 +172,10 @@ impl Poll {
         if is_node { &mut self.nodes } else { &mut self.equipment }
     }
 
-    /// Begins a reading, unless one of the same thing is in progress.
+    /// Begins a reading, unless a reading of the same target is in progress. Returns whether it began.
     fn begin_one(&mut self, key: Key, reading: &mut Readings<Key, PollResult>) -> bool {
         let limit = READING_MAX.min(Duration::from_secs(self.interval_s(key.0).max(1).unsigned_abs()));
-        let Some(entry) = self.entries.get_mut(&key).filter(|entry| !entry.is_under_way) else {
+        let Some(entry) = self.entries.get_mut(&key).filter(|entry| !entry.is_reading) else {
             return false;
         };
         let (core, bmc_locks, settings) = (self.core.clone(), self.bmc_locks.clone(), self.settings.clone());
@@ -182,11 +186,11 @@ impl Poll {
             address: entry.address.clone(),
             certificate: entry.certificate.clone(),
         };
-        entry.is_under_way = true;
+        entry.is_reading = true;
         reading.begin(key.clone(), async move {
             match key.0 {
-                Kind::Node => of_node(&core, &bmc_locks, key, hints, limit).await,
-                _ => of_equipment(&core, &bmc_locks, &settings, key, &equipment, hints, limit).await,
+                Kind::Node => poll_node(&core, &bmc_locks, key, hints, limit).await,
+                _ => poll_equipment(&core, &bmc_locks, &settings, key, &equipment, hints, limit).await,
             }
         });
         true
@@ -196,7 +200,7 @@ impl Poll {
         let Some(entry) = self.entries.get_mut(&done.key) else {
             return;
         };
-        entry.is_under_way = false;
+        entry.is_reading = false;
         entry.hints = done.hints;
         let (kind, name) = &done.key;
         if done.is_gone {
@@ -228,8 +232,8 @@ impl Poll {
                 .event(EventKind::FacilityUnread, &target(*kind, name), &message)
                 .await;
         }
-        if done.failure == NO_ACCOUNT && self.has_account {
-            self.has_account = false;
+        if done.failure == NO_ACCOUNT && !self.has_warned {
+            self.has_warned = true;
             tracing::warn!("PDUs and cooling units are not read: facility.username and password_file are not set");
         }
     }
@@ -261,7 +265,7 @@ impl Poller for Poll {
         }
     }
 
-    /// A panic counts as a failed reading; the next one comes at its time.
+    /// A panic counts as a failed reading; the next reading comes at its usual time.
     async fn ended(&mut self, key: Key, outcome: Result<PollResult, JoinError>) {
         let done = outcome.unwrap_or_else(|error| {
             tracing::error!(kind = key.0.as_str(), name = key.1, %error, "a reading panicked");
@@ -284,7 +288,7 @@ fn target(kind: Kind, name: &str) -> String {
     format!("{}/{name}", kind.as_str())
 }
 
-/// Number of known things of each kind, and of fresh readings among them.
+/// For each kind, the number of targets in the site and the number of fresh readings.
 ///
 /// # Errors
 /// The database failed, or the stored site cannot be read.
@@ -308,21 +312,21 @@ pub async fn coverage(core: &Core) -> Result<Vec<(&'static str, usize, i64)>, Ha
     Ok(known.into_iter().map(of).collect())
 }
 
-/// Address and certificate of each readable thing in a site, by kind and name. The address of a node is in its record
-/// instead.
+/// Address and certificate of each target in a site, by kind and name. The address of a node is empty: the node's record
+/// has it.
 fn read_targets(site: &Site, settings: &Settings) -> BTreeMap<Key, (String, Option<String>)> {
     let certificate = |name: &str| settings.certificates.get(name).cloned();
     let nodes = site.nodes.iter().map(|node| (Kind::Node, &node.name, Some("")));
     let pdus = site
         .domains
         .iter()
-        .map(|one| (Kind::Pdu, &one.name, one.bmc.as_deref()));
+        .map(|unit| (Kind::Pdu, &unit.name, unit.bmc.as_deref()));
     let cooling = site.cooling_units.iter();
-    let cooling = cooling.map(|one| (Kind::Cooling, &one.name, one.bmc.as_deref()));
+    let cooling = cooling.map(|unit| (Kind::Cooling, &unit.name, unit.bmc.as_deref()));
     let all = nodes.chain(pdus).chain(cooling);
     all.filter_map(|(kind, name, bmc)| {
-        let at = (bmc?.to_owned(), certificate(name));
-        Some(((kind, name.to_string()), at))
+        let access = (bmc?.to_owned(), certificate(name));
+        Some(((kind, name.to_string()), access))
     })
     .collect()
 }
@@ -338,7 +342,7 @@ fn row(key: &Key, reading: &Reading) -> Result<ReadingRow, String> {
     })
 }
 
-async fn of_node(core: &Core, bmc_locks: &BmcLocks, key: Key, mut hints: BmcHints, limit: Duration) -> PollResult {
+async fn poll_node(core: &Core, bmc_locks: &BmcLocks, key: Key, mut hints: BmcHints, limit: Duration) -> PollResult {
     let mut is_gone = false;
     let outcome = async {
         let record = match core.store.node(&Scope::Site, &NodeId::stored(key.1.as_str())).await {
@@ -348,7 +352,7 @@ async fn of_node(core: &Core, bmc_locks: &BmcLocks, key: Key, mut hints: BmcHint
             }
             record => record.map_err(|e| e.to_string())?,
         };
-        // Another task uses that BMC at the moment: the next try comes after an interval.
+        // Another task uses this BMC now: the next reading comes after an interval.
         let Some(_bmc_lock) = bmc_locks.begin(&record.spec.bmc_address) else {
             return Ok(None);
         };
@@ -359,24 +363,24 @@ async fn of_node(core: &Core, bmc_locks: &BmcLocks, key: Key, mut hints: BmcHint
     poll_result(key, hints, outcome, is_gone)
 }
 
-async fn of_equipment(
+async fn poll_equipment(
     core: &Core,
     bmc_locks: &BmcLocks,
     settings: &Settings,
     key: Key,
-    one: &Equipment,
+    equipment: &Equipment,
     mut hints: BmcHints,
     limit: Duration,
 ) -> PollResult {
     let outcome = async {
         let account = settings.account()?.ok_or(NO_ACCOUNT)?;
-        // Several things may share one address: they take turns.
-        let Some(_bmc_lock) = bmc_locks.wait(&one.address).await else {
+        // Targets with the same address take turns.
+        let Some(_bmc_lock) = bmc_locks.wait(&equipment.address).await else {
             return Ok(None);
         };
         let kept = core.store.facility_pin(key.0.as_str(), &key.1).await;
         let kept = kept.map_err(|e| e.to_string())?;
-        let read = read::equipment(core, one, account, kept.as_deref(), &mut hints, limit).await;
+        let read = read::equipment(core, equipment, account, kept.as_deref(), &mut hints, limit).await;
         if let Some(pin) = read.pin.filter(|pin| kept.as_ref() != Some(pin)) {
             keep_pin(core, &key, &pin).await.map_err(|e| e.to_string())?;
         }

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
+use rackwright_ground::testing;
 use secrecy::SecretString;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
@@ -7,14 +8,13 @@ use tokio::net::TcpListener;
 use rackwright_store::Scope;
 
 use super::*;
-use crate::testing;
 
 fn key(kind: Kind, name: &str) -> Key {
     (kind, name.to_owned())
 }
 
 #[tokio::test]
-async fn slow_nodes_keep_no_equipment_from_being_read() {
+async fn slow_nodes_do_not_delay_readings_of_equipment() {
     let core = testing::core_with("facility: {at_once: 1}\n").await;
     let mut poll = Poll::new((*core).clone(), core.config.facility.clone().unwrap());
     let now = clock::now();
@@ -29,14 +29,14 @@ async fn slow_nodes_keep_no_equipment_from_being_read() {
     poll.begin(now, &mut reading);
     let nodes = reading.count(|key| key.0 == Kind::Node);
     assert_eq!((nodes, reading.len()), (1, 2));
-    assert!(poll.entries[&key(Kind::Cooling, "cdu-1")].is_under_way);
-    assert!(!poll.entries[&key(Kind::Node, "n1")].is_under_way);
+    assert!(poll.entries[&key(Kind::Cooling, "cdu-1")].is_reading);
+    assert!(!poll.entries[&key(Kind::Node, "n1")].is_reading);
 }
 
 #[tokio::test]
-async fn equipment_whose_reading_panicked_is_read_again_and_told_after_some_times() {
+async fn equipment_is_read_again_after_a_panic_and_repeated_panics_are_reported() {
     async fn panics() -> PollResult {
-        panic!("a body that nobody expected")
+        panic!("an unexpected body")
     }
     let core = testing::core_with("facility: {}\n").await;
     let mut poll = Poll::new((*core).clone(), core.config.facility.clone().unwrap());
@@ -47,13 +47,13 @@ async fn equipment_whose_reading_panicked_is_read_again_and_told_after_some_time
         let now = clock::now();
         poll.equipment.set(of.clone(), now);
         poll.begin(now, &mut reading);
-        assert!(poll.entries[&of].is_under_way);
+        assert!(poll.entries[&of].is_reading);
         // A task that panics replaces the reading that began.
         reading.shutdown().await;
         reading.begin(of.clone(), panics());
         let (panicked, outcome) = reading.next().await.unwrap();
         poll.ended(panicked, outcome).await;
-        assert!(!poll.entries[&of].is_under_way, "it would never be read again");
+        assert!(!poll.entries[&of].is_reading, "it would never be read again");
     }
     let events = core.store.events(&Scope::Site, 0, "", 100).await.unwrap();
     let unread: Vec<_> = events.iter().filter(|event| event.kind == "facility.unread").collect();
@@ -93,7 +93,7 @@ async fn a_reading_that_takes_too_long_is_given_up() {
 }
 
 /// A TLS server that completes the handshake and then stays silent.
-async fn mute_tls() -> (String, String, tokio::task::JoinHandle<()>) {
+async fn silent_tls_server() -> (String, String, tokio::task::JoinHandle<()>) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let certificate = made.cert.der().clone();
@@ -127,10 +127,10 @@ async fn the_first_certificate_is_pinned_without_a_reading() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "secret\n").unwrap();
     settings.password_file = Some(file.path().to_owned());
-    let (address, pin, task) = mute_tls().await;
+    let (address, pin, task) = silent_tls_server().await;
     let (one, bmc_locks) = (cdu(address.clone()), BmcLocks::default());
     let limit = Duration::from_secs(2);
-    let done = of_equipment(
+    let done = poll_equipment(
         &core,
         &bmc_locks,
         &settings,

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use rackwright_ground::bmc::{self, BmcError};
+use rackwright_ground::core::Core;
+use rackwright_nodes::credentials;
 use rackwright_redfish::{
     BmcClient, BmcHints, BmcTarget, Breaker, CduReadings, CertificateFingerprint, CircuitReading, ConnectorSide,
     InventoryGap, LeakReading, LeakState, NodeReadings, PduReadings, PowerState,
@@ -11,10 +14,6 @@ use rackwright_site::power::readings::{
 };
 use rackwright_store::NodeRecord;
 use secrecy::SecretString;
-
-use crate::bmc::{self, BmcError};
-use crate::core::Core;
-use crate::credentials;
 
 /// Longest answer, in bytes: ten times the sensors of the largest machines.
 const BODY_BYTES: usize = 512 << 10;
@@ -158,7 +157,7 @@ fn client_of(
 }
 
 fn client_settings(core: &Core) -> rackwright_redfish::Settings {
-    let mut settings = crate::bmc::watch_settings(core);
+    let mut settings = rackwright_ground::bmc::watch_settings(core);
     settings.limits.body_bytes = BODY_BYTES;
     settings
 }
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_is_marked_whatever_it_is() {
+    fn each_kind_of_unreadable_value_is_marked() {
         let dry = || LeakReading {
             name: "tray".into(),
             state: LeakState::Dry,

@@ -7,18 +7,18 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rackwright_ground::bmc::{self, BmcError, watch_settings};
+use rackwright_ground::clock;
+use rackwright_ground::core::Core;
 use rackwright_lifecycle::{Bmc, EventKind, NodeId, Power, Reading, Timestamp, seconds};
+use rackwright_nodes::credentials;
+use rackwright_nodes::perform::{ipmi_power, power_event, seen_off, seen_on};
 use rackwright_redfish::{BmcClient, BmcHints, BmcTarget, RedfishError};
 use rackwright_store::{EventRow, NodeRecord, Readings, RestingRow, Scope, Spec, StoreError};
 
 use tokio::sync::Notify;
 
 use super::schedule::{Id, Look};
-use crate::bmc::{self, BmcError, watch_settings};
-use crate::clock;
-use crate::core::Core;
-use crate::credentials;
-use crate::perform::{ipmi_power, power_event, seen_off, seen_on};
 
 /// Unanswered looks in a row after which a BMC counts as lost.
 const MISSES: u32 = 3;
@@ -170,7 +170,7 @@ async fn try_look(
             }
         }
     };
-    if core.running_steps.has(&row.id) || known.version != row.version {
+    if core.running_steps.is_running(&row.id) || known.version != row.version {
         // The runner works on the node, and its readings are better.
         return Ok((Look::Unsettled, known));
     }

@@ -6,29 +6,26 @@
 
 pub(crate) mod look;
 mod schedule;
-mod settings;
 mod streams;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_ground::bmc;
+use rackwright_ground::clock;
+use rackwright_ground::core::Core;
+use rackwright_ground::polling::Readings;
+use rackwright_ground::share::Share;
+use rackwright_ground::share::alive_since;
 use rackwright_lifecycle::{NodeId, Timestamp, seconds};
 use rackwright_store::StoreError;
 use tokio::task::JoinError;
 use tokio::time::MissedTickBehavior;
 
-use crate::bmc;
-use crate::clock;
-use crate::core::Core;
-use crate::polling::Readings;
-use crate::share::Share;
-use crate::share::alive_since;
 use look::{BmcLocks, Known, LookOutcome, look};
 use schedule::{Id, Look, Schedule};
-pub use settings::Settings;
-use streams::{StreamNews, Streams};
+use streams::{StreamEvent, Streams};
 
 /// Pause between two looks for due nodes. Nodes that become due within it are read together.
 const TICK: Duration = Duration::from_millis(500);
@@ -41,49 +38,9 @@ const ROUND_S: i64 = 60;
 /// Seconds between two reads of the live replicas.
 const SHARE_S: i64 = 10;
 
-/// State of the watch in this process, for metrics and explanations.
-#[derive(Debug, Default)]
-pub struct WatchStatus {
-    /// When the BMC of each node last reported its power.
-    seen: Mutex<HashMap<Id, Timestamp>>,
-    watched: AtomicUsize,
-    lag_us: AtomicI64,
-    streams: AtomicUsize,
-}
-
-impl WatchStatus {
-    fn seen(&self) -> MutexGuard<'_, HashMap<Id, Timestamp>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// When the BMC of a node last answered this process. `None` if this process does not watch the node.
-    #[must_use]
-    pub fn seen_at(&self, node: &NodeId) -> Option<Timestamp> {
-        self.seen().get(node).copied()
-    }
-
-    /// Nodes that this process watches.
-    #[must_use]
-    pub fn watched(&self) -> usize {
-        self.watched.load(Ordering::Relaxed)
-    }
-
-    /// Open event streams.
-    #[must_use]
-    pub fn streams(&self) -> usize {
-        self.streams.load(Ordering::Relaxed)
-    }
-
-    /// How long the most overdue node has been due, in microseconds.
-    #[must_use]
-    pub fn lag_us(&self) -> i64 {
-        self.lag_us.load(Ordering::Relaxed)
-    }
-}
-
 /// Runs until the core stops.
 pub async fn run(core: Arc<Core>) {
-    let (streams, mut news) = Streams::new(core.config.power_watch);
+    let (streams, mut stream_events) = Streams::new(core.config.power_watch);
     let mut watch = Watch::new(core.clone(), streams);
     let mut looks = Readings::default();
     let mut tick = tokio::time::interval(TICK);
@@ -101,7 +58,7 @@ pub async fn run(core: Arc<Core>) {
             }
             Some((id, looked)) = looks.next(), if !looks.is_empty() => watch.ended(&id, looked),
             // Always `Some`: the watch holds a sender.
-            Some(news) = news.recv() => watch.handle_news(news).await,
+            Some(stream_event) = stream_events.recv() => watch.handle_stream_event(stream_event).await,
         }
     }
     looks.shutdown().await;
@@ -152,10 +109,8 @@ impl Watch {
         self.compare_shares(now).await?;
         self.read_page(now).await?;
         self.begin(now, looks).await?;
-        let status = &self.core.watch;
-        status.watched.store(self.schedule.len(), Ordering::Relaxed);
-        status.streams.store(self.streams.open(), Ordering::Relaxed);
-        status.lag_us.store(self.schedule.lag_us(now), Ordering::Relaxed);
+        let (watched, streams, lag_us) = (self.schedule.len(), self.streams.open(), self.schedule.lag_us(now));
+        self.core.watch.note(watched, streams, lag_us);
         Ok(())
     }
 
@@ -208,11 +163,10 @@ impl Watch {
     }
 
     fn forget(&mut self, nodes: &[Id]) {
-        let mut seen = self.core.watch.seen();
         for node in nodes {
             self.known.remove(node);
-            seen.remove(node);
         }
+        self.core.watch.forget(nodes);
     }
 
     async fn begin(&mut self, now: Timestamp, looks: &mut Readings<Id, LookOutcome>) -> Result<(), StoreError> {
@@ -272,7 +226,7 @@ impl Watch {
         }
         let Some(known) = looked.known else { return };
         if look.has_seen() {
-            self.core.watch.seen().insert(id.clone(), now);
+            self.core.watch.note_seen(&id, now);
             self.open_stream(&id, &known, now);
         }
         self.known.insert(id, known);
@@ -291,15 +245,15 @@ impl Watch {
         }
     }
 
-    async fn handle_news(&mut self, news: StreamNews) {
+    async fn handle_stream_event(&mut self, stream_event: StreamEvent) {
         let now = clock::now();
-        match news {
-            StreamNews::Open(node) => {
+        match stream_event {
+            StreamEvent::Open(node) => {
                 self.streams.opened(&node, now);
                 // Events before the stream opened are lost, so the node is looked at now.
                 self.schedule.look_now(&node, now);
             }
-            StreamNews::Hint(node) => {
+            StreamEvent::Hint(node) => {
                 if self.schedule.look_now(&node, now) {
                     return;
                 }
@@ -315,8 +269,8 @@ impl Watch {
                     }
                 }
             }
-            StreamNews::NotOffered(node) => self.streams.ended(&node, false, None, now),
-            StreamNews::Ended(node, last_id) => {
+            StreamEvent::NotOffered(node) => self.streams.ended(&node, false, None, now),
+            StreamEvent::Ended(node, last_id) => {
                 self.streams.ended(&node, true, last_id, now);
                 self.schedule.look_soon(&node, now);
             }

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use rackwright_ground::config::power_watch::Settings;
+use rackwright_ground::share::{Share, stable_hash};
 use rackwright_lifecycle::{NodeId, Timestamp, seconds};
-
-use super::Settings;
-use crate::share::{Share, number_of};
 
 /// A node's id, shared by the schedule and the looks.
 pub(super) type Id = NodeId;
@@ -284,7 +283,7 @@ impl Schedule {
 
 /// A number from 0 to 1 that depends on the node and the moment.
 fn fraction(node: &NodeId, now: Timestamp) -> f64 {
-    number_of([node.as_str().as_bytes(), &now.0.to_le_bytes()]) as f64 / u64::MAX as f64
+    stable_hash([node.as_str().as_bytes(), &now.0.to_le_bytes()]) as f64 / u64::MAX as f64
 }
 
 #[cfg(test)]
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_follows_what_was_seen() {
+    fn the_interval_follows_the_last_readings() {
         use Look::{Changed, Refused, Same, Silent, Streamed, Unsettled};
         for looks in [
             vec![(Same, 300), (Same, 300)],
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_settles_is_looked_at_no_more_often_than_the_rest() {
+    fn a_node_that_never_settles_is_polled_no_more_often_than_others() {
         let mut schedule = of(1);
         let pauses: Vec<f64> = (1..100)
             .map(|n| pause(&mut schedule, Look::Unsettled, at(5000 * n)))
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn many_that_come_at_once_are_spread_over_the_interval() {
+    fn many_nodes_that_come_at_once_are_spread_over_the_interval() {
         let mut schedule = of(3000);
         let mut counts = Vec::new();
         for second in 0..=300 {
@@ -383,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_is_made_up_for_at_twice_the_pace_and_by_who_waits_longest() {
+    fn missed_polls_are_made_up_at_twice_the_rate_longest_overdue_first() {
         let mut schedule = of(3000);
         assert_eq!(schedule.take(at(600), usize::MAX).len(), 40, "two seconds' worth");
         assert_eq!(schedule.take(at(601), usize::MAX).len(), 20);
@@ -398,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn few_nodes_wait_for_no_pace() {
+    fn a_few_nodes_are_polled_without_a_rate_limit() {
         let mut schedule = of(2);
         schedule.take(at(300), 9);
         for n in 1..4 {
@@ -416,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_for_a_look_that_comes_during_one_is_kept() {
+    fn a_request_for_a_poll_during_a_poll_is_kept() {
         let mut schedule = of(1);
         let id: Id = "n0".into();
         assert_eq!(schedule.take(at(300), 9).len(), 1);
@@ -430,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_whose_streams_end_together_are_looked_at_apart_and_soon() {
+    fn nodes_that_lose_their_streams_together_are_polled_soon_and_spread() {
         let mut schedule = of(100);
         let ids: Vec<Id> = (0..100).map(|n| NodeId::stored(format!("n{n}"))).collect();
         for second in 0..400 {
@@ -440,17 +439,20 @@ mod tests {
             schedule.looked(id, Look::Streamed, at(400));
         }
         ids.iter().for_each(|id| schedule.look_soon(id, at(500)));
-        let dues: Vec<i64> = schedule
+        let due_times: Vec<i64> = schedule
             .due
             .iter()
             .map(|(due, _)| due.since(at(500)) / 1_000_000)
             .collect();
-        assert!(dues.iter().all(|due| (0..=60).contains(due)), "{dues:?}");
-        assert!(dues.first() < Some(&10) && dues.last() > Some(&50), "{dues:?}");
+        assert!(due_times.iter().all(|due| (0..=60).contains(due)), "{due_times:?}");
+        assert!(
+            due_times.first() < Some(&10) && due_times.last() > Some(&50),
+            "{due_times:?}"
+        );
     }
 
     #[test]
-    fn whoever_is_not_found_in_a_round_is_forgotten_even_during_a_look() {
+    fn a_node_that_a_round_does_not_find_is_removed_even_during_its_poll() {
         let mut schedule = of(3);
         assert!(schedule.end_round().is_empty());
         schedule.take(at(300), 1);

@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 
+use rackwright_ground::config::power_watch::Settings;
 use rackwright_lifecycle::{NodeId, Timestamp, seconds};
 use rackwright_redfish::{BmcClient, RedfishError};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::Settings;
 use super::schedule::Id;
 
 /// Pause before a BMC without a stream is tried again, in seconds: its firmware may be new by then.
@@ -24,7 +24,7 @@ const WAITING: usize = 256;
 
 /// Message from a stream's task.
 #[derive(Debug)]
-pub(super) enum StreamNews {
+pub(super) enum StreamEvent {
     /// The stream is open.
     Open(Id),
     /// An event reports a change that may concern the power.
@@ -59,7 +59,7 @@ pub(super) struct Streams {
     first_pause_s: i64,
     streams: HashMap<Id, Stream>,
     running: usize,
-    sender: mpsc::Sender<StreamNews>,
+    sender: mpsc::Sender<StreamEvent>,
 }
 
 impl Drop for Streams {
@@ -71,7 +71,7 @@ impl Drop for Streams {
 
 impl Streams {
     /// Returns the streams, and the receiver of their messages.
-    pub(super) fn new(pace: Settings) -> (Self, mpsc::Receiver<StreamNews>) {
+    pub(super) fn new(pace: Settings) -> (Self, mpsc::Receiver<StreamEvent>) {
         let (sender, receiver) = mpsc::channel(WAITING);
         let streams = Self {
             limit: pace.streams,
@@ -173,17 +173,17 @@ impl Stream {
 }
 
 /// Opens a stream and passes on its hints until it ends.
-async fn follow(node: Id, client: BmcClient, mut last_id: Option<String>, sender: mpsc::Sender<StreamNews>) {
-    let news = match try_follow(&node, &client, &mut last_id, &sender).await {
-        Ok(false) => StreamNews::NotOffered(node),
-        Ok(true) => StreamNews::Ended(node, last_id),
+async fn follow(node: Id, client: BmcClient, mut last_id: Option<String>, sender: mpsc::Sender<StreamEvent>) {
+    let stream_event = match try_follow(&node, &client, &mut last_id, &sender).await {
+        Ok(false) => StreamEvent::NotOffered(node),
+        Ok(true) => StreamEvent::Ended(node, last_id),
         Err(error) => {
             tracing::debug!(node = node.as_str(), %error, "a BMC's stream of events broke");
-            StreamNews::Ended(node, last_id)
+            StreamEvent::Ended(node, last_id)
         }
     };
     // The watch may have ended: then there is no receiver.
-    let _ = sender.send(news).await;
+    let _ = sender.send(stream_event).await;
 }
 
 /// Returns false if the BMC offers no stream. In all cases `last_id` is the id of the last complete event.
@@ -191,19 +191,19 @@ async fn try_follow(
     node: &Id,
     client: &BmcClient,
     last_id: &mut Option<String>,
-    sender: &mpsc::Sender<StreamNews>,
+    sender: &mpsc::Sender<StreamEvent>,
 ) -> Result<bool, RedfishError> {
     let Some(mut stream) = client.event_stream(last_id.as_deref()).await? else {
         return Ok(false);
     };
-    let _ = sender.send(StreamNews::Open(node.clone())).await;
+    let _ = sender.send(StreamEvent::Open(node.clone())).await;
     loop {
         let next = stream.next_change().await;
         *last_id = stream.last_id().map(str::to_owned);
         if !next? {
             return Ok(true);
         }
-        let _ = sender.send(StreamNews::Hint(node.clone())).await;
+        let _ = sender.send(StreamEvent::Hint(node.clone())).await;
     }
 }
 
@@ -230,8 +230,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_streams_than_there_may_be_and_each_is_tried_again_the_later_the_less_it_worked() {
-        let (mut streams, _news) = Streams::new(Settings {
+    async fn streams_are_bounded_and_each_failure_lengthens_the_pause() {
+        let (mut streams, _stream_events) = Streams::new(Settings {
             streams: 2,
             ..Settings::default()
         });

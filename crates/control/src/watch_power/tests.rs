@@ -1,13 +1,17 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
+use rackwright_ground::bmc::bmc_password_purpose;
+use rackwright_ground::config::power_watch::Settings;
+use rackwright_ground::testing;
 use rackwright_lifecycle::{NodeId, Power, State};
 use rackwright_redfish::{BmcClient, BmcTarget};
 use rackwright_store::Scope;
@@ -15,13 +19,8 @@ use secrecy::SecretString;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::bmc::bmc_password_purpose;
-use crate::daemon;
-use crate::telemetry::Traces;
-use crate::testing;
 
 const SYSTEM: &str = "/redfish/v1/Systems/1";
 /// Generous, because other tests run in parallel.
@@ -48,7 +47,7 @@ struct Bmc {
     /// Number of events so far.
     events: AtomicUsize,
     /// Last event id of each stream request.
-    asked: Mutex<Vec<Option<String>>>,
+    opened: Mutex<Vec<Option<String>>>,
     looks: AtomicUsize,
 }
 
@@ -63,7 +62,7 @@ impl Bmc {
             power: Mutex::new("Off"),
             stream: Mutex::default(),
             events: AtomicUsize::new(0),
-            asked: Mutex::default(),
+            opened: Mutex::default(),
             looks: AtomicUsize::new(0),
         });
         let own = bmc.clone();
@@ -90,7 +89,7 @@ impl Bmc {
             "/redfish/v1/EventService" => [("ServerSentEventUri", Value::Text("/sse"))].into(),
             "/sse" => {
                 let last = request.headers().get("last-event-id");
-                return self.tell(last.map(|id| id.to_str().unwrap().to_owned()));
+                return self.respond(last.map(|id| id.to_str().unwrap().to_owned()));
             }
             _ => return StatusCode::NOT_FOUND.into_response(),
         };
@@ -98,13 +97,13 @@ impl Bmc {
     }
 
     /// A stream, after this event if one is named.
-    fn tell(&self, last: Option<String>) -> Response {
+    fn respond(&self, last: Option<String>) -> Response {
         let (sender, receiver) = mpsc::unbounded_channel();
         if let Some(last) = &last {
             let missed = last.parse::<usize>().unwrap() + 1..=self.events.load(Ordering::SeqCst);
             missed.for_each(|id| sender.send(Ok(event(id))).unwrap());
         }
-        self.asked.lock().unwrap().push(last);
+        self.opened.lock().unwrap().push(last);
         *self.stream.lock().unwrap() = Some(sender);
         let body = Body::from_stream(UnboundedReceiverStream::new(receiver));
         ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
@@ -134,9 +133,7 @@ impl Bmc {
 
 async fn core(dir: &Path, pace: &str) -> Arc<Core> {
     let config = testing::config(dir, &format!("power_watch: {pace}\n"));
-    daemon::open(config, Traces::default(), CancellationToken::new())
-        .await
-        .unwrap()
+    testing::open(config).await.unwrap()
 }
 
 async fn add(core: &Core, id: &str, address: &str) {
@@ -153,10 +150,10 @@ async fn add(core: &Core, id: &str, address: &str) {
 
 /// Waits for a condition. It is checked after each change of the database and each tick of the watch.
 async fn until(core: &Core, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let mut events = core.events.subscribe();
+    let mut commits = core.commits.subscribe();
     let wait = async {
         while !is_so().await {
-            let _ = tokio::time::timeout(TICK, events.changed()).await;
+            let _ = tokio::time::timeout(TICK, commits.changed()).await;
         }
     };
     let waited = tokio::time::timeout(SOON, wait).await;
@@ -175,7 +172,7 @@ async fn power(core: &Core, id: &str) -> Option<Power> {
 }
 
 #[tokio::test]
-async fn where_the_bmc_tells_of_changes_they_are_seen_at_once_and_it_is_hardly_asked() {
+async fn a_bmc_with_events_is_seen_at_once_and_rarely_polled() {
     let dir = tempfile::tempdir().unwrap();
     let core = core(dir.path(), "{interval_s: 1, recheck_s: 1, streamed_s: 3600}").await;
     let (bmc, address) = Bmc::start().await;
@@ -216,7 +213,7 @@ async fn two_replicas_share_the_nodes_and_the_survivor_takes_all() {
     for replica in [core.replica.as_str(), "other"] {
         core.store.record_heartbeat(replica, now).await.unwrap();
     }
-    let (streams, _news) = Streams::new(core.config.power_watch);
+    let (streams, _stream_events) = Streams::new(core.config.power_watch);
     let mut watch = Watch::new(core.clone(), streams);
     let mut looks = Readings::default();
     watch.tick(&mut looks).await.unwrap();
@@ -235,7 +232,7 @@ async fn kinds(core: &Core) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_is_taken_up_behind_the_last_whole_event() {
+async fn a_broken_stream_resumes_after_the_last_whole_event() {
     let dir = tempfile::tempdir().unwrap();
     let core = core(dir.path(), "{interval_s: 1, recheck_s: 1, streamed_s: 3600}").await;
     let (bmc, address) = Bmc::start().await;
@@ -249,16 +246,16 @@ async fn a_stream_that_breaks_is_taken_up_behind_the_last_whole_event() {
     // Two events without a stream; the power ends as it began.
     bmc.change("Off");
     bmc.change("Off");
-    until(&core, "a second stream", async || bmc.asked.lock().unwrap().len() == 2).await;
-    assert_eq!(*bmc.asked.lock().unwrap(), [None, Some("1".to_owned())]);
+    until(&core, "a second stream", async || bmc.opened.lock().unwrap().len() == 2).await;
+    assert_eq!(*bmc.opened.lock().unwrap(), [None, Some("1".to_owned())]);
     until(&core, "off again", async || {
         power(&core, "n1").await == Some(Power::Off)
     })
     .await;
     bmc.break_off("Off");
-    until(&core, "a third stream", async || bmc.asked.lock().unwrap().len() == 3).await;
+    until(&core, "a third stream", async || bmc.opened.lock().unwrap().len() == 3).await;
     // All four events arrived in full, the broken one on the second stream.
-    assert_eq!(bmc.asked.lock().unwrap()[2].as_deref(), Some("4"));
+    assert_eq!(bmc.opened.lock().unwrap()[2].as_deref(), Some("4"));
     let expected = ["power.off", "power.on", "power.off"];
     assert_eq!(kinds(&core).await, expected, "none is acted on twice");
     core.stop.cancel();
@@ -270,7 +267,7 @@ struct Following {
     bmc: Arc<Bmc>,
     target: BmcTarget,
     streams: Streams,
-    news: mpsc::Receiver<StreamNews>,
+    messages: mpsc::Receiver<StreamEvent>,
     node: Id,
 }
 
@@ -284,37 +281,37 @@ impl Following {
             certificate_sha256: None,
             system: None,
         };
-        let (streams, news) = Streams::new(Settings::default());
+        let (streams, messages) = Streams::new(Settings::default());
         Self {
             bmc,
             target,
             streams,
-            news,
+            messages,
             node: "n1".into(),
         }
     }
 
-    async fn next(&mut self) -> StreamNews {
-        tokio::time::timeout(SOON, self.news.recv()).await.unwrap().unwrap()
+    async fn next(&mut self) -> StreamEvent {
+        tokio::time::timeout(SOON, self.messages.recv()).await.unwrap().unwrap()
     }
 
     async fn open(&mut self) {
         let client = BmcClient::connect(self.target.clone(), rackwright_redfish::Settings::default()).await;
         self.streams.begin(&self.node, client.unwrap());
-        assert!(matches!(self.next().await, StreamNews::Open(_)));
+        assert!(matches!(self.next().await, StreamEvent::Open(_)));
     }
 
     async fn hints(&mut self, count: usize) {
         for _ in 0..count {
             let next = self.next().await;
-            assert!(matches!(next, StreamNews::Hint(_)), "{next:?}");
+            assert!(matches!(next, StreamEvent::Hint(_)), "{next:?}");
         }
     }
 
     /// Expects the stream to end after this event, without a hint before.
-    async fn ends_behind(&mut self, id: &str) {
+    async fn ends_after(&mut self, id: &str) {
         match self.next().await {
-            StreamNews::Ended(_, Some(last)) if last == id => {
+            StreamEvent::Ended(_, Some(last)) if last == id => {
                 self.streams.ended(&self.node, true, Some(last), Timestamp::default());
             }
             other => panic!("{other:?}, not behind {id}"),
@@ -323,24 +320,24 @@ impl Following {
 }
 
 #[tokio::test]
-async fn what_happens_while_a_stream_is_broken_is_told_once_by_the_next() {
+async fn events_during_a_broken_stream_arrive_once_by_the_next() {
     let mut following = Following::new().await;
     let bmc = following.bmc.clone();
     following.open().await;
     bmc.switch("On");
     following.hints(1).await;
     bmc.break_off("Off");
-    following.ends_behind("1").await;
+    following.ends_after("1").await;
     bmc.change("On");
     bmc.change("Off");
     following.open().await;
     following.hints(3).await;
     bmc.break_off("On");
-    following.ends_behind("4").await;
+    following.ends_after("4").await;
     following.open().await;
     following.hints(1).await;
     bmc.stream.lock().unwrap().take();
-    following.ends_behind("5").await;
-    let asked = bmc.asked.lock().unwrap().clone();
-    assert_eq!(asked, [None, Some("1".to_owned()), Some("4".to_owned())]);
+    following.ends_after("5").await;
+    let opened = bmc.opened.lock().unwrap().clone();
+    assert_eq!(opened, [None, Some("1".to_owned()), Some("4".to_owned())]);
 }

@@ -61,9 +61,9 @@ fn open(path: &Path) -> io::Result<PartitionFile> {
 pub(super) fn replace(path: &Path, text: &str) -> Result<(), FabricError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
-    let beside = path.with_file_name(name);
-    let written = remove(&beside).and_then(|()| write(&beside, text));
-    let written = written.and_then(|()| fs::rename(&beside, path));
+    let temporary = path.with_file_name(name);
+    let written = remove(&temporary).and_then(|()| write(&temporary, text));
+    let written = written.and_then(|()| fs::rename(&temporary, path));
     written
         .and_then(|()| File::open(folder(path))?.sync_all())
         .map_err(|source| failed("write", path, source))
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_whatever_is_in_it_and_one_that_others_may_write_is_not_protected() {
+    fn any_file_is_read_and_one_that_others_may_write_is_not_protected() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("partitions.conf");
         let missing = inspect(&path).expect("read");

@@ -122,13 +122,13 @@ impl Follower {
 }
 
 fn parse_line(line: &str) -> Option<LogEvent> {
-    let (_, said) = line.split_once("-> ").unwrap_or(("", line));
+    let (_, entry) = line.split_once("-> ").unwrap_or(("", line));
     let refused =
-        said.contains("Partition configuration in error") || said.contains("Partition configuration was not fully");
-    if refused || (said.starts_with("parse_part_conf") && said.contains("PARSE ERROR")) {
-        return Some(LogEvent::Refused(said.to_owned()));
+        entry.contains("Partition configuration in error") || entry.contains("Partition configuration was not fully");
+    if refused || (entry.starts_with("parse_part_conf") && entry.contains("PARSE ERROR")) {
+        return Some(LogEvent::Refused(entry.to_owned()));
     }
-    said.contains("SUBNET UP").then_some(LogEvent::SubnetUp)
+    entry.contains("SUBNET UP").then_some(LogEvent::SubnetUp)
 }
 
 #[cfg(test)]
@@ -153,10 +153,10 @@ mod tests {
             file.write_all(text.as_bytes()).expect("written");
         };
         let none = tokio::time::timeout(Duration::from_millis(20), follower.next()).await;
-        assert!(none.is_err(), "what was there before is told");
+        assert!(none.is_err(), "older lines are reported");
         append("Nov 22 20:22:44 084613 [C6] 0x02 -> SUBNET");
         let none = tokio::time::timeout(Duration::from_millis(20), follower.next()).await;
-        assert!(none.is_err(), "half a line is told");
+        assert!(none.is_err(), "half a line is reported");
         append(" UP\nn -> noise\n");
         assert_eq!(follower.next().await.expect("seen"), LogEvent::SubnetUp);
         append("a -> SUBNET UP\na -> parse_part_conf: PARSE ERROR: line 3: bad\n");

@@ -22,8 +22,11 @@ use tracing::{error, info, warn};
 
 use crate::diags::{Diags, end_ports};
 use crate::error::{FabricError, RolledBack};
-use crate::manager::{Applied, FabricManager, Inspection, Proof, Reading};
+use crate::manager::{Applied, FabricManager, Inspection, ManagerFault, Master, Proof, Reading};
 use log::{Follower, LogEvent};
+
+/// Between two looks at OpenSM while it is expected to sweep.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// How to find the OpenSM process.
 #[derive(Debug, Clone)]
@@ -45,6 +48,8 @@ pub struct OpenSmSettings {
     pub options: Option<PathBuf>,
     /// The OpenSM process.
     pub process: Process,
+    /// Port GUIDs of subnet managers on other machines that may be the master: standbys of this OpenSM.
+    pub standbys: BTreeSet<Guid>,
     /// Longest time from the signal until every port has the wanted keys. A sweep of 8,192 ports takes 20 s, and the
     /// reading comes on top.
     pub deadline: Duration,
@@ -55,7 +60,8 @@ pub struct OpenSmSettings {
 pub struct OpenSm {
     settings: OpenSmSettings,
     diags: Diags,
-    changing: Mutex<()>,
+    /// The last text that took effect; none: no text has since the start of this process. Locked by each change.
+    proven: Mutex<Option<String>>,
 }
 
 impl OpenSm {
@@ -64,7 +70,7 @@ impl OpenSm {
         Self {
             settings,
             diags,
-            changing: Mutex::new(()),
+            proven: Mutex::new(None),
         }
     }
 
@@ -77,55 +83,110 @@ impl OpenSm {
         self.apply(&wanted).await
     }
 
-    fn signal(&self) -> Result<(), FabricError> {
-        let pid = match &self.settings.process {
-            Process::Number(pid) => *pid,
+    /// The process of OpenSM.
+    ///
+    /// # Errors
+    /// [`FabricError::NoManager`] if OpenSM does not run; the file with the process id cannot be read.
+    fn process(&self) -> Result<Pid, FabricError> {
+        let (pid, of) = match &self.settings.process {
+            Process::Number(pid) => (*pid, format!("it was process {pid}")),
             Process::File(path) => {
                 let text = std::fs::read_to_string(path).map_err(|source| file::failed("read", path, source))?;
-                let number = text
-                    .trim()
-                    .parse()
-                    .map_err(|_| format!("{} contains no process id", path.display()));
-                number.map_err(FabricError::NoManager)?
+                let number = text.trim().parse::<u32>();
+                let none =
+                    || FabricError::NoManager(format!("OpenSM cannot be found: {} has no process id", path.display()));
+                let pid = number.map_err(|_| none())?;
+                (pid, format!("its pid file names {pid}"))
             }
         };
+        let gone = |why: String| FabricError::NoManager(format!("OpenSM does not run ({why})"));
         // The number may belong to another program by now, which must not be signalled.
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        if name.trim() != "opensm" {
-            return Err(FabricError::NoManager(format!(
-                "process {pid} is {:?}, not opensm",
-                name.trim()
-            )));
+        match name.trim() {
+            "opensm" => {}
+            "" => return Err(gone(of)),
+            other => return Err(gone(format!("{of}, which is {other:?}"))),
         }
-        let number =
-            i32::try_from(pid).map_err(|_| FabricError::NoManager(format!("{pid} is not a valid process id")))?;
-        kill(Pid::from_raw(number), Signal::SIGHUP)
-            .map_err(|errno| FabricError::NoManager(format!("process {pid}: {errno}")))
+        i32::try_from(pid).map(Pid::from_raw).map_err(|_| gone(of))
+    }
+
+    fn signal(&self) -> Result<(), FabricError> {
+        let pid = self.process()?;
+        kill(pid, Signal::SIGHUP)
+            .map_err(|errno| FabricError::NoManager(format!("OpenSM (process {pid}) cannot be signalled: {errno}")))
+    }
+
+    /// The master subnet manager.
+    ///
+    /// # Errors
+    /// [`FabricError::NoMaster`] with the reason; the tool fails in another way.
+    async fn master(&self) -> Result<Master, FabricError> {
+        match self.diags.master().await {
+            Err(FabricError::NoMaster(_)) => {
+                let why = self.process().err().map(|error| error.to_string());
+                Err(FabricError::NoMaster(why))
+            }
+            other => other,
+        }
+    }
+
+    /// Whether this master is neither on this machine nor a known standby. False if the ports of this machine are not known.
+    async fn is_foreign(&self, master: Master) -> bool {
+        if self.settings.standbys.contains(&master.port) {
+            return false;
+        }
+        match self.diags.local_ports().await {
+            Ok(own) => !own.is_empty() && !own.contains(&master.port),
+            Err(error) => {
+                warn!(%error, "the ports of this machine are not known: a foreign subnet manager is not noticed");
+                false
+            }
+        }
     }
 
     async fn read(&self) -> Result<(Reading, BTreeSet<Guid>), FabricError> {
+        let master = self.master().await?;
+        if self.is_foreign(master).await {
+            return Err(FabricError::ForeignMaster(master));
+        }
         let dump = self.diags.discover().await?;
         let ports = end_ports(&dump.fabric);
-        let managers = BTreeSet::from([self.diags.master().await?]);
         let tables = self.diags.tables(&ports).await;
         let reading = Reading {
             tables,
-            managers,
+            managers: BTreeSet::from([master.port]),
             proof: Proof::Ports,
         };
         Ok((reading, ports))
+    }
+
+    /// Whether OpenSM reads its file and sets the keys of ports. True if no subnet manager answers: OpenSM may be starting.
+    ///
+    /// # Errors
+    /// [`FabricError::NoManager`] and [`FabricError::ForeignMaster`], which say why not.
+    async fn is_in_charge(&self) -> Result<(), FabricError> {
+        match self.master().await {
+            Ok(master) if self.is_foreign(master).await => Err(FabricError::ForeignMaster(master)),
+            _ => self.process().map(|_pid| ()),
+        }
     }
 
     /// Writes the file, has OpenSM read it, and waits until the ports have the wanted keys.
     async fn apply_and_verify(&self, text: &str, wanted: &Partitions) -> Result<Reading, ApplyError> {
         let mut follower = Follower::start(&self.settings.log).map_err(ApplyError::Untouched)?;
         file::replace(&self.settings.partitions, text).map_err(ApplyError::Untouched)?;
-        self.signal().map_err(ApplyError::Other)?;
+        self.is_in_charge().await.map_err(ApplyError::Unread)?;
+        self.signal().map_err(ApplyError::Unread)?;
         let deadline = Instant::now() + self.settings.deadline;
         let mut differences = None;
         loop {
-            let seen = tokio::time::timeout_at(deadline, follower.next()).await;
+            let next = deadline.min(Instant::now() + LOOK);
+            let seen = tokio::time::timeout_at(next, follower.next()).await;
             match seen {
+                Err(_) if Instant::now() < deadline => {
+                    self.is_in_charge().await.map_err(ApplyError::Unread)?;
+                    continue;
+                }
                 Err(_) => {
                     return Err(match differences {
                         Some(differences) => ApplyError::Mismatch(differences),
@@ -137,7 +198,7 @@ impl OpenSm {
                 Ok(Ok(LogEvent::SubnetUp)) => {}
             }
             // The finished sweep may have begun before the signal: the ports decide, and otherwise the next sweep.
-            let (reading, ports) = self.read().await.map_err(ApplyError::Other)?;
+            let (reading, ports) = self.read().await.map_err(ApplyError::of_reading)?;
             let found = compare(wanted, &reading.managers, ports, &reading.tables);
             if found.is_empty() {
                 return Ok(reading);
@@ -162,7 +223,7 @@ impl OpenSm {
             Ok(_) => RolledBack::ToClosed,
             Err(trouble) => {
                 error!(?trouble, "the former partitions could not be restored");
-                RolledBack::Failed(trouble.words())
+                RolledBack::Failed(trouble.outcome_text())
             }
         }
     }
@@ -173,6 +234,9 @@ impl OpenSm {
 enum ApplyError {
     /// Nothing was changed.
     Untouched(FabricError),
+    /// OpenSM does not run, or another subnet manager is the master. OpenSM reads the changed file when it starts, or is the
+    /// master again.
+    Unread(FabricError),
     /// OpenSM could not read it; the log line.
     Refused(String),
     /// Ports have other keys.
@@ -182,9 +246,17 @@ enum ApplyError {
 }
 
 impl ApplyError {
-    fn words(&self) -> String {
+    /// The ports could not be read after a sweep.
+    fn of_reading(error: FabricError) -> Self {
+        match error {
+            FabricError::NoMaster(_) | FabricError::ForeignMaster(_) => Self::Unread(error),
+            other => Self::Other(other),
+        }
+    }
+
+    fn outcome_text(&self) -> String {
         match self {
-            Self::Untouched(error) | Self::Other(error) => error.to_string(),
+            Self::Untouched(error) | Self::Unread(error) | Self::Other(error) => error.to_string(),
             Self::Refused(line) => format!("OpenSM refused the file: {line}"),
             Self::Mismatch(differences) => format!("{} table entries differ", differences.len()),
         }
@@ -208,7 +280,7 @@ impl FabricManager for OpenSm {
                 "the partition file for OpenSM does not read back as the wanted partitions",
             ));
         }
-        let _alone = self.changing.lock().await;
+        let mut proven = self.proven.lock().await;
         let file = file::inspect(&self.settings.partitions)?;
         let former = file.content.as_deref().map(file::text);
         let mut before = None;
@@ -216,6 +288,7 @@ impl FabricManager for OpenSm {
             let (reading, ports) = self.read().await?;
             let differences = compare(wanted, &reading.managers, ports.iter().copied(), &reading.tables);
             if differences.is_empty() {
+                *proven = Some(text);
                 let absent = absent(wanted, &ports);
                 return Ok(Applied {
                     changed: false,
@@ -228,6 +301,7 @@ impl FabricManager for OpenSm {
         }
         match self.apply_and_verify(&text, wanted).await {
             Ok(reading) => {
+                *proven = Some(text);
                 let ports: BTreeSet<Guid> = reading.tables.read.keys().copied().collect();
                 let absent = absent(wanted, &ports);
                 info!(
@@ -242,20 +316,21 @@ impl FabricManager for OpenSm {
                     reading,
                 })
             }
-            Err(ApplyError::Untouched(error)) => Err(error),
+            Err(ApplyError::Untouched(error) | ApplyError::Unread(error)) => Err(error),
             Err(trouble) => {
                 warn!(
                     ?trouble,
                     "the partitions did not take effect; restoring the former partitions"
                 );
-                let rolled_back = self.roll_back(former.as_deref()).await;
+                // A file that another has changed is not restored.
+                let rolled_back = self.roll_back(proven.as_deref().or(former.as_deref())).await;
                 Err(match trouble {
                     ApplyError::Refused(line) => FabricError::Refused { line, rolled_back },
                     ApplyError::Mismatch(differences) => FabricError::Mismatch {
                         differences,
                         rolled_back,
                     },
-                    ApplyError::Other(error) | ApplyError::Untouched(error) => error,
+                    ApplyError::Other(error) | ApplyError::Untouched(error) | ApplyError::Unread(error) => error,
                 })
             }
         }
@@ -266,19 +341,32 @@ impl FabricManager for OpenSm {
     }
 
     async fn inspect(&self, ports: &BTreeSet<Guid>) -> Result<Inspection, FabricError> {
-        let _alone = self.changing.lock().await;
+        let _alone = self.proven.lock().await;
         let mut reading = Reading {
             tables: Tables::default(),
             managers: BTreeSet::new(),
             proof: Proof::Ports,
         };
         let file = file::inspect(&self.settings.partitions)?;
+        let mut manager = None;
         if !ports.is_empty() {
-            reading.managers.insert(self.diags.master().await?);
-            reading.tables = self.diags.tables(ports).await;
+            match self.master().await {
+                // Without a subnet manager no tool finds a port by its GUID.
+                Err(error @ FabricError::NoMaster(_)) => manager = Some(ManagerFault::Absent(error.to_string())),
+                Err(other) => return Err(other),
+                Ok(master) => {
+                    if self.is_foreign(master).await {
+                        manager = Some(ManagerFault::Foreign(master));
+                    } else {
+                        reading.managers.insert(master.port);
+                    }
+                    reading.tables = self.diags.tables(ports).await;
+                }
+            }
         }
         Ok(Inspection {
-            file: Some(file),
+            files: vec![file],
+            manager,
             reading,
         })
     }

@@ -19,7 +19,7 @@ use super::{UfmAccess, UfmSettings};
 use crate::error::RolledBack;
 
 /// Most characters of UFM's message in an error.
-const MAX_WORDS: usize = 300;
+const MESSAGE_MAX: usize = 300;
 
 /// Why UFM failed or refused.
 #[derive(Debug, thiserror::Error)]
@@ -198,7 +198,7 @@ impl Client {
             method,
             path: path.to_owned(),
             status,
-            words: String::from_utf8_lossy(&bytes).chars().take(MAX_WORDS).collect(),
+            words: String::from_utf8_lossy(&bytes).chars().take(MESSAGE_MAX).collect(),
         })
     }
 

@@ -25,7 +25,7 @@ pub(super) enum Edit {
 
 impl Edit {
     /// The unfulfilled request, for errors.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn unfulfilled(&self) -> String {
         match self {
             Self::Remove { key, guids } => format!("{} ports are still in {key}", guids.len()),
             Self::Create { body } => format!("partition {} is missing", body["pkey"]),

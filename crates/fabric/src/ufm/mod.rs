@@ -143,7 +143,7 @@ impl Ufm {
         if left.is_empty() {
             return Ok(true);
         }
-        Err(UfmError::NotApplied(left.iter().map(Edit::words).take(5).collect()).into())
+        Err(UfmError::NotApplied(left.iter().map(Edit::unfulfilled).take(5).collect()).into())
     }
 
     async fn roll_back(&self, former: &BTreeMap<PKey, views::UfmPartition>) -> RolledBack {
@@ -194,7 +194,7 @@ impl Ufm {
         let dump = diags.discover().await?;
         Ok(Reading {
             tables: diags.tables(&end_ports(&dump.fabric)).await,
-            managers: BTreeSet::from([diags.master().await?]),
+            managers: BTreeSet::from([diags.master().await?.port]),
             proof: Proof::Ports,
         })
     }
@@ -325,7 +325,11 @@ impl FabricManager for Ufm {
         };
         reading.tables.read.retain(|port, _| ports.contains(port));
         self.keep_own(&mut reading.tables);
-        Ok(Inspection { file: None, reading })
+        Ok(Inspection {
+            files: Vec::new(),
+            manager: None,
+            reading,
+        })
     }
 
     async fn confirm(&self, unexpected: &Tables) -> Result<Tables, FabricError> {

@@ -89,7 +89,7 @@ impl<'a> Reporter<'a> {
         } else {
             &self.counters.logical
         };
-        // Zeros that were written after a failed attempt are counted twice.
+        // If samples after the drive's zeroing are not zero, the zeros are written again and counted twice.
         let logical_bytes = counter.load(Ordering::Relaxed).min(self.total);
         let bytes_per_second = self.rate(Instant::now(), logical_bytes);
         (self.report)(Progress {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_is_that_of_the_last_seconds() {
+    fn the_rate_covers_the_last_seconds() {
         let counters = Counters::default();
         let mut reporter = Reporter::new(&|_| {}, &counters, 1 << 40);
         reporter.recent.clear();

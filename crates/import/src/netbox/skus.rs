@@ -7,6 +7,7 @@ use super::{Class, Importer, Part};
 use crate::draft::{Psus, Sku};
 use crate::names::slug;
 use crate::site_speed;
+use rackwright_infiniband::adapter;
 
 impl<'a> Importer<'a> {
     /// Assigns a SKU to each node. SKUs missing in the SKU file are described as far as NetBox knows them.
@@ -52,7 +53,7 @@ impl<'a> Importer<'a> {
             hcas.extend(self.hca_names(*device).into_iter().map(|(_, name)| name));
         }
         sku.hcas = hcas.into_iter().collect();
-        sku.hcas.sort_by(|a, b| in_order(a, b));
+        sku.hcas.sort_by(|a, b| adapter::in_order(a, b));
         let speed = most(
             devices
                 .iter()
@@ -61,7 +62,7 @@ impl<'a> Importer<'a> {
         );
         sku.speed = speed.map(|speed| site_speed(speed, "hca_speed", &mut sku.remarks));
         if sku.hcas.len() > 1 {
-            let what = "rails are in the natural order of the interfaces' names";
+            let what = "rails are in the order of the interfaces' names";
             sku.remarks
                 .assumed("hcas", what, "write the HCAs in the order of the rails");
         }

@@ -199,21 +199,28 @@ fn replacement(view: &View<'_>, (planned, other): (DeviceIx, DeviceIx)) -> Optio
     wanted.guid?;
     let found = view.found.device(other);
     let guid = found.guid?;
-    let port = |(number, _, cable): (u8, PortRef, LinkIx)| {
-        let place = PortRef {
-            device: other,
-            port: number,
-        };
-        Some((cable_key(view.plan, cable), view.found.port(place)?.guid?))
-    };
-    let ports = match found.is_adapter() {
-        true => view.plan.fabric().neighbours(planned).filter_map(port).collect(),
-        false => Vec::new(),
-    };
+    let (mut ports, mut in_place) = (Vec::new(), BTreeSet::new());
+    if found.is_adapter() {
+        for (number, far, cable) in view.plan.fabric().neighbours(planned) {
+            let place = PortRef {
+                device: other,
+                port: number,
+            };
+            let Some(port) = view.found.port(place).and_then(|port| port.guid) else {
+                continue;
+            };
+            let linked = view.place(far).and_then(|far| view.found.far_end(far));
+            if linked == Some(place) {
+                in_place.insert(port);
+            }
+            ports.push((cable_key(view.plan, cable), port));
+        }
+    }
     Some(Replacement {
         planned: wanted.name.to_string(),
         guid,
         ports,
+        in_place,
     })
 }
 

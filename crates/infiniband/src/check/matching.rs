@@ -5,9 +5,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Serialize;
 
+use crate::adapter::{self, Scheme};
 use crate::model::{DeviceIx, DeviceKind, Fabric, PortRef};
 use crate::name;
 use crate::plan::Plan;
+use crate::rail;
 
 /// Maximum number of seeds in fabrics, or parts of fabrics, without recognised devices.
 const MAX_SEEDS: usize = 64;
@@ -120,16 +122,23 @@ impl Matching {
             .count()
     }
 
-    /// Adapters with other names (`HCA-4` and `mlx5_9`), paired in order if the machine has as many as planned.
+    /// Adapters with other names (`HCA-4` and `mlx5_9`), paired in order if the machine has as many as planned: by the
+    /// kernel's numbers if all have one, else by rails. Without an order, their places identify them.
     fn by_number(&mut self, planned: &Fabric, found: &Fabric) -> usize {
         let theirs = machines(found, |ix| self.planned_of(ix).is_none());
         let ours = machines(planned, |ix| self.found_of(ix).is_none());
         let mut pairs = 0;
         for (machine, adapters) in &ours {
-            let Some(others) = theirs.get(machine).filter(|others| others.len() == adapters.len()) else {
+            let Some(others) = theirs.get(machine) else {
                 continue;
             };
-            for ((_, a), (_, b)) in adapters.iter().zip(others) {
+            let numbers = adapters.by_number.as_ref().zip(others.by_number.as_ref());
+            let rails = || adapters.by_rail.as_ref().zip(others.by_rail.as_ref());
+            let Some((adapters, others)) = numbers.or_else(rails).filter(|(own, others)| own.len() == others.len())
+            else {
+                continue;
+            };
+            for (a, b) in adapters.iter().zip(others) {
                 pairs += usize::from(self.pair((planned, found), *a, *b));
             }
         }
@@ -255,22 +264,52 @@ fn unique_names(fabric: &Fabric, free: impl Fn(DeviceIx) -> bool) -> BTreeMap<(D
         .collect()
 }
 
-/// Adapters by machine, ordered by number.
-fn machines(fabric: &Fabric, free: impl Fn(DeviceIx) -> bool) -> BTreeMap<String, Vec<(u16, DeviceIx)>> {
-    let mut machines: BTreeMap<String, Vec<(u16, DeviceIx)>> = BTreeMap::new();
+/// The adapters of a machine in the orders that are known.
+struct Ordered {
+    by_number: Option<Vec<DeviceIx>>,
+    by_rail: Option<Vec<DeviceIx>>,
+}
+
+/// The adapters that are free, by machine. Rails are those of the plan, else those on which the machines agree.
+fn machines(fabric: &Fabric, free: impl Fn(DeviceIx) -> bool) -> BTreeMap<String, Ordered> {
+    let mut by_name: BTreeMap<String, (Vec<&str>, Vec<DeviceIx>)> = BTreeMap::new();
     for (ix, device) in fabric.devices() {
-        let named = device.is_adapter().then(|| name::machine(&device.name)).flatten();
-        if let Some((machine, adapter)) = named.filter(|_| free(ix)) {
-            let digits = adapter.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-            let number = adapter.get(digits..).and_then(|number| number.parse().ok());
-            machines
-                .entry(name::key(machine))
-                .or_default()
-                .push((number.unwrap_or(u16::MAX), ix));
+        if let Some(host) = device.host() {
+            let (names, adapters) = by_name.entry(name::key(host.machine)).or_default();
+            names.push(host.adapter);
+            adapters.push(ix);
         }
     }
-    machines.values_mut().for_each(|adapters| adapters.sort());
+    let names: Vec<Vec<&str>> = by_name.values().map(|(names, _)| names.clone()).collect();
+    let agreed = rail::agree(&names);
+    let mut machines = BTreeMap::new();
+    for ((machine, (names, adapters)), agreed) in by_name.into_iter().zip(agreed) {
+        let ordered = |numbers: Option<Vec<u32>>| -> Option<Vec<DeviceIx>> {
+            let mut ordered: Vec<(u32, DeviceIx)> = numbers?.into_iter().zip(adapters.iter().copied()).collect();
+            ordered.sort_unstable();
+            Some(ordered.into_iter().map(|(_, ix)| ix).filter(|ix| free(*ix)).collect())
+        };
+        let planned = adapters
+            .iter()
+            .map(|adapter| fabric.device(*adapter).rail.map(u32::from));
+        let planned: Option<Vec<u32>> = planned.collect();
+        let rails = || -> Option<Vec<u32>> {
+            let known = agreed.are_known().then_some(&agreed.rails)?;
+            known.iter().map(|rail| rail.map(u32::from)).collect()
+        };
+        let ordered = Ordered {
+            by_number: ordered(names.iter().map(|name| kernel_number(name)).collect()),
+            by_rail: ordered(planned.or_else(rails)),
+        };
+        machines.insert(machine, ordered);
+    }
     machines
+}
+
+/// The number that the kernel or the firmware gives an adapter.
+fn kernel_number(name: &str) -> Option<u32> {
+    let place = adapter::place(name).filter(|place| place.scheme == Scheme::Kernel);
+    place.map(|place| place.number())
 }
 
 /// A hash for each device. Devices with equal surroundings up to this many links away have equal hashes.

@@ -7,6 +7,7 @@ mod matching;
 mod names;
 mod units;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
@@ -105,6 +106,8 @@ pub struct Replacement {
     pub guid: Guid,
     /// The GUIDs of the adapter's ports, with the planned cables at these ports. Empty for a switch.
     pub ports: Vec<(String, Guid)>,
+    /// Those of these ports that are linked to the planned port at the other end of the cable.
+    pub in_place: BTreeSet<Guid>,
 }
 
 impl fmt::Display for CableFault {

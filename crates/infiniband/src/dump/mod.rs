@@ -30,6 +30,19 @@ pub struct Dump {
     notes: Vec<Note>,
 }
 
+impl Dump {
+    /// The dumps of several fabrics as one. The text that the model does not hold is lost.
+    pub fn joined(dumps: impl IntoIterator<Item = Self>) -> Self {
+        let dumps: Vec<Self> = dumps.into_iter().collect();
+        Self {
+            fabric: Fabric::joined(dumps.iter().map(|dump| &dump.fabric)),
+            more_findings: dumps.iter().map(|dump| dump.more_findings).sum(),
+            findings: dumps.into_iter().flat_map(|dump| dump.findings).collect(),
+            notes: Vec::new(),
+        }
+    }
+}
+
 /// The position of a note in a device's block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {

@@ -73,7 +73,7 @@ fn view(fabric: &Fabric, ix: DeviceIx, levels: &BTreeMap<DeviceIx, u8>) -> Switc
 }
 
 /// The levels of switches. Leaves have level 1. Every other switch is one above the lowest switch that it is linked to.
-/// Switches without a path to a node have no level.
+/// Switches without a path to a node have no level. A leaf without adapters is no core.
 fn levels(fabric: &Fabric) -> BTreeMap<DeviceIx, u8> {
     let mut levels: BTreeMap<DeviceIx, u8> = leaves(fabric).into_iter().map(|leaf| (leaf, 1)).collect();
     let mut open: VecDeque<DeviceIx> = levels.keys().copied().collect();
@@ -86,7 +86,52 @@ fn levels(fabric: &Fabric) -> BTreeMap<DeviceIx, u8> {
             }
         }
     }
+    for leaf in empty_leaves(fabric, &levels) {
+        levels.insert(leaf, 1);
+    }
     levels
+}
+
+/// Switches above the spines that a plan names leaves, and those that share at least two spines with a leaf, and more
+/// than half of the spines of both. A core is linked to the spines of several pods.
+fn empty_leaves(fabric: &Fabric, levels: &BTreeMap<DeviceIx, u8>) -> Vec<DeviceIx> {
+    let level = |ix: DeviceIx| levels.get(&ix).copied().unwrap_or(0);
+    let switches_of = |ix: DeviceIx| -> BTreeSet<DeviceIx> {
+        let far = fabric.neighbours(ix).map(|(_, far, _)| far.device);
+        far.filter(|far| fabric.device(*far).is_switch()).collect()
+    };
+    let is_empty_leaf = |ix: DeviceIx| {
+        let own = switches_of(ix);
+        if own.iter().any(|far| level(*far) != 2) {
+            return false;
+        }
+        match fabric.device(ix).role {
+            Role::Leaf => return true,
+            Role::Spine | Role::Core => return false,
+            Role::Unknown => {}
+        }
+        let mut spines = own.iter();
+        let (Some(one), Some(other)) = (spines.next(), spines.next()) else {
+            return false;
+        };
+        let below = switches_of(*other);
+        let leaves = switches_of(*one).into_iter();
+        let leaves = leaves.filter(|far| level(*far) == 1 && below.contains(far));
+        let mut alike = leaves.map(switches_of).filter(|spines| {
+            let shared = own.intersection(spines).count();
+            shared > 1 && shared * 2 > own.len().max(spines.len())
+        });
+        alike.next().is_some()
+    };
+    let above = levels.iter().filter(|(_, level)| **level == 3).map(|(ix, _)| *ix);
+    above
+        .filter(|ix| {
+            fabric
+                .neighbours(*ix)
+                .all(|(_, far, _)| !fabric.device(far.device).is_adapter())
+        })
+        .filter(|ix| is_empty_leaf(*ix))
+        .collect()
 }
 
 /// Switches with adapters, except spines with a few machines (the subnet manager's host, storage). Such a spine has

@@ -2,8 +2,10 @@
 //!
 //! No fabric is refused. A fabric that is not a fat-tree is described as far as possible, with a list of oddities.
 
+mod hosts;
 mod levels;
 mod oddity;
+mod suspect;
 mod units;
 
 use std::collections::BTreeMap;
@@ -71,11 +73,11 @@ impl LinkClass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rails {
-    /// Names do not show which adapters belong to one node.
+    /// Names do not show which adapters belong to one node, or do not show their places in the node.
     Unknown,
     /// Nodes have all their adapters on one leaf, or in no regular order.
     NotOptimised,
-    /// Adapter r of every node of a unit is on leaf r of the unit.
+    /// Adapter r of every node of a unit is on leaf r of the unit. The number is that of the leaves of a whole unit.
     Optimised(u8),
 }
 
@@ -106,7 +108,7 @@ pub struct SwitchView {
     pub unit: Option<usize>,
     /// Index in `pods`, for leaves and spines.
     pub pod: Option<usize>,
-    /// Rail, from 0, for leaves of rail-optimised units.
+    /// Rail, from 0, for leaves of rail-optimised units. `None` also where the adapters of a leaf do not show it.
     pub rail: Option<u8>,
 }
 
@@ -129,6 +131,9 @@ pub struct Unit {
     pub leaves: Vec<DeviceIx>,
     /// The names of the unit's nodes, if known.
     pub nodes: Vec<String>,
+    /// The names of other machines at its leaves, with adapters on at most half of them: hosts of subnet managers,
+    /// storage.
+    pub others: Vec<String>,
 }
 
 /// Leaves that share their spines.
@@ -153,7 +158,8 @@ impl Structure {
                 (3, _) => Role::Core,
             };
         }
-        let (units, rails) = units::units(fabric, &mut switches, &positions);
+        let mut machines = hosts::Machines::of(fabric);
+        let (units, rails, numbers) = units::units(fabric, &mut switches, &positions, &mut machines);
         let pods = levels::pods(&mut switches, &positions);
         let groups = levels::groups(&switches);
         let mut structure = Self {
@@ -169,7 +175,7 @@ impl Structure {
             more_oddities: 0,
             positions,
         };
-        oddity::find(fabric, &mut structure);
+        oddity::find(fabric, &mut structure, &machines, &numbers);
         structure
     }
 

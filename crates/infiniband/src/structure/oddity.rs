@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{LinkClass, Rails, Structure, SwitchView, called};
+use super::hosts::Machines;
+use super::units::LeafNumbers;
+use super::{LinkClass, Rails, Structure, SwitchView, called, suspect};
 use crate::model::{Fabric, Role};
 use crate::plan;
 use crate::rate::{Rate, Speed, Width};
@@ -28,7 +30,7 @@ pub enum OddityKind {
     UnevenUplinks,
     /// A switch has fewer uplinks than others with the same role.
     FewUplinks,
-    /// An adapter's number differs from that of its leaf.
+    /// An adapter's rail differs from that of its leaf.
     Rail,
     /// A leaf has a node of another unit.
     OtherUnit,
@@ -36,6 +38,47 @@ pub enum OddityKind {
     Narrow,
     /// A link is slower than nearly all others of its class.
     Slow,
+    /// Suspected: a leaf that other units have.
+    MissingLeaf,
+    /// Suspected: the nodes of a leaf without adapters.
+    EmptyLeaf,
+    /// Suspected: a node at a port between the ports of other nodes.
+    MissingNode,
+    /// Suspected: an adapter that other nodes have.
+    MissingAdapter,
+    /// The names of a node's adapters do not show its rails.
+    UnknownRails,
+}
+
+impl OddityKind {
+    /// The name in tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::TooDeep => "too-deep",
+            Self::Isolated => "isolated",
+            Self::SameLevel => "same-level",
+            Self::SkipsLevel => "skips-level",
+            Self::UnevenUplinks => "uneven-uplinks",
+            Self::FewUplinks => "few-uplinks",
+            Self::Rail => "rail",
+            Self::OtherUnit => "other-unit",
+            Self::Narrow => "narrow",
+            Self::Slow => "slow",
+            Self::MissingLeaf => "missing-leaf",
+            Self::EmptyLeaf => "empty-leaf",
+            Self::MissingNode => "missing-node",
+            Self::MissingAdapter => "missing-adapter",
+            Self::UnknownRails => "unknown-rails",
+        }
+    }
+
+    /// Whether something is suspected to be missing, because the rest of the fabric is regular.
+    pub fn is_suspicion(self) -> bool {
+        matches!(
+            self,
+            Self::MissingLeaf | Self::EmptyLeaf | Self::MissingNode | Self::MissingAdapter
+        )
+    }
 }
 
 /// A deviation from the rest of the fabric.
@@ -47,7 +90,7 @@ pub struct Oddity {
     pub text: String,
 }
 
-pub(super) fn find(fabric: &Fabric, structure: &mut Structure) {
+pub(super) fn find(fabric: &Fabric, structure: &mut Structure, machines: &Machines<'_>, numbers: &LeafNumbers) {
     let mut found = Vec::new();
     if structure.levels > 3 {
         let text = format!(
@@ -60,16 +103,17 @@ pub(super) fn find(fabric: &Fabric, structure: &mut Structure) {
     for view in &structure.switches {
         switch(fabric, structure, view, &usual, &mut found);
         if view.role == Role::Leaf {
-            adapters(fabric, structure, view, &mut found);
+            adapters(fabric, structure, view, (machines, numbers), &mut found);
         }
     }
+    suspect::find(fabric, structure, machines, &mut found);
     links(fabric, structure, &mut found);
     structure.more_oddities = found.len().saturating_sub(MAX_ODDITIES);
     found.truncate(MAX_ODDITIES);
     structure.oddities = found;
 }
 
-fn oddity(kind: OddityKind, text: String) -> Oddity {
+pub(super) fn oddity(kind: OddityKind, text: String) -> Oddity {
     Oddity { kind, text }
 }
 
@@ -128,38 +172,37 @@ fn switch(fabric: &Fabric, all: &Structure, view: &SwitchView, usual: &BTreeMap<
     }
 }
 
-/// Adapters on the wrong rail or in the wrong unit.
-fn adapters(fabric: &Fabric, all: &Structure, view: &SwitchView, found: &mut Vec<Oddity>) {
-    let (Rails::Optimised(_), Some(unit)) = (all.rails, view.unit.and_then(|unit| all.units.get(unit))) else {
+/// Adapters on the wrong rail or in the wrong unit. Machines that are no nodes of the rails may be on any leaf.
+fn adapters(
+    fabric: &Fabric,
+    all: &Structure,
+    view: &SwitchView,
+    (machines, numbers): (&Machines<'_>, &LeafNumbers),
+    found: &mut Vec<Oddity>,
+) {
+    if !matches!(all.rails, Rails::Optimised(_)) {
         return;
-    };
-    let mut numbers: BTreeMap<u16, u32> = BTreeMap::new();
-    let mut here = Vec::new();
-    for (port, far, _) in fabric.neighbours(view.device) {
-        let device = fabric.device(far.device);
-        if let Some(host) = device.host() {
-            let number = device.rail.map_or(host.number, u16::from);
-            *numbers.entry(number).or_default() += 1;
-            here.push((port, far.device, host.machine, number));
-        }
     }
-    let Some((usual, _)) = numbers
-        .into_iter()
-        .max_by_key(|(number, count)| (*count, u16::MAX - number))
-    else {
-        return;
-    };
-    for (port, device, machine, number) in here {
-        let (leaf, adapter) = (called(fabric, view.device), called(fabric, device));
-        if number != usual {
-            let text = format!("{leaf} port {port}: {adapter} is on the leaf of the adapters with number {usual}");
-            found.push(oddity(OddityKind::Rail, text));
-        } else if unit
-            .nodes
-            .binary_search_by(|node| crate::name::natural(node, machine))
-            .is_err()
+    let usual = numbers.get(&view.device).map(|(number, _)| *number);
+    for (port, far, _) in fabric.neighbours(view.device) {
+        let Some((machine, rail)) = machines.at(far.device).filter(|(machine, _)| machine.is_node) else {
+            continue;
+        };
+        let rail = rail.filter(|_| machine.doubt.is_none());
+        let place = || {
+            let (leaf, adapter) = (called(fabric, view.device), called(fabric, far.device));
+            format!("{leaf} port {port}: {adapter}")
+        };
+        if let (Some(rail), Some(usual)) = (rail, usual)
+            && rail != usual
         {
-            let text = format!("{leaf} port {port}: {adapter} is in another unit than the rest of its node");
+            let others = fabric.neighbours(view.device).map(|(_, far, _)| far.device);
+            let mut others = others.filter(|other| machines.at(*other).is_some_and(|(_, rail)| rail == Some(usual)));
+            let like = others.find_map(|other| Some(fabric.device(other).host()?.adapter.to_owned()));
+            let text = format!("{} is on the leaf for {}", place(), like.unwrap_or_default());
+            found.push(oddity(OddityKind::Rail, text));
+        } else if machine.unit != view.unit {
+            let text = format!("{} is in another unit than the rest of its node", place());
             found.push(oddity(OddityKind::OtherUnit, text));
         }
     }

@@ -1,28 +1,32 @@
-//! Leaves with the same nodes, and whether adapters with the same number share a leaf.
+//! Leaves with the same nodes, and whether adapters of the same rail share a leaf.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::hosts::{Machine, Machines};
 use super::{Rails, SwitchView, Unit};
 use crate::model::{DeviceIx, Fabric, Role};
 use crate::name;
+use crate::rail::Doubt;
 
-/// An adapter at a leaf, with its number in the node.
-struct Attached<'a> {
-    node: &'a str,
-    number: u16,
+/// An adapter at a leaf.
+struct Attached {
+    /// Position in the list of machines.
+    machine: usize,
+    device: DeviceIx,
     leaf: DeviceIx,
 }
 
-/// Finds the units and the rails of their leaves, and stores both in `switches`.
+/// Finds the units and the rails of their leaves, and stores both in `switches`, and the unit of each machine.
 pub(super) fn units(
     fabric: &Fabric,
     switches: &mut [SwitchView],
     positions: &BTreeMap<DeviceIx, usize>,
-) -> (Vec<Unit>, Rails) {
-    let attached = attached(fabric, switches);
+    machines: &mut Machines<'_>,
+) -> (Vec<Unit>, Rails, LeafNumbers) {
+    let attached = attached(fabric, switches, machines);
     let leaves: Vec<DeviceIx> = switches
         .iter()
-        .filter(|v| v.role == Role::Leaf)
+        .filter(|v| v.role == Role::Leaf && v.adapters > 0)
         .map(|v| v.device)
         .collect();
     let joined = join(&leaves, &attached);
@@ -38,48 +42,30 @@ pub(super) fn units(
         units[at].leaves.push(*leaf);
         switches[positions[leaf]].unit = Some(at);
     }
-    let numbers = leaf_numbers(&attached);
-    let mut nodes: Vec<BTreeMap<&str, u32>> = vec![BTreeMap::new(); units.len()];
-    let mut of_node: BTreeMap<&str, BTreeMap<usize, u32>> = BTreeMap::new();
-    for adapter in &attached {
-        *of_node
-            .entry(adapter.node)
-            .or_default()
-            .entry(place[&adapter.leaf])
-            .or_default() += 1;
-    }
-    for (node, at) in of_node {
-        if let Some((unit, count)) = at.into_iter().max_by_key(|(unit, count)| (*count, usize::MAX - unit)) {
-            nodes[unit].insert(node, count);
-        }
-    }
-    for (unit, nodes) in units.iter_mut().zip(nodes) {
-        unit.nodes = nodes.into_keys().map(str::to_owned).collect();
-        unit.nodes.sort_by(|a, b| name::natural(a, b));
+    settle(machines, &attached, &place, &mut units);
+    let has_empty_leaf = switches
+        .iter()
+        .any(|view| view.role == Role::Leaf && view.adapters == 0);
+    let numbers = leaf_numbers(machines, &attached, (&units, has_empty_leaf));
+    for unit in &mut units {
         unit.leaves
             .sort_by_key(|leaf| (numbers.get(leaf).map(|(number, _)| *number), *leaf));
     }
-    let rails = rails(&units, &numbers, &attached);
+    let rails = rails(&units, &numbers, machines);
     if matches!(rails, Rails::Optimised(_)) {
-        for unit in &units {
-            for (rail, leaf) in unit.leaves.iter().enumerate() {
-                let view = &mut switches[positions[leaf]];
-                view.rail = view.rail.or(u8::try_from(rail).ok());
-            }
-        }
+        leaf_rails(fabric, &units, &numbers, switches, positions);
     }
-    (units, rails)
+    (units, rails, numbers)
 }
 
-fn attached<'a>(fabric: &'a Fabric, switches: &[SwitchView]) -> Vec<Attached<'a>> {
+fn attached(fabric: &Fabric, switches: &[SwitchView], machines: &Machines<'_>) -> Vec<Attached> {
     let mut attached = Vec::new();
     for view in switches.iter().filter(|view| view.role == Role::Leaf) {
         for (_, far, _) in fabric.neighbours(view.device) {
-            let device = fabric.device(far.device);
-            if let Some(host) = device.host() {
+            if let Some(machine) = machines.position(far.device) {
                 attached.push(Attached {
-                    node: host.machine,
-                    number: device.rail.map_or(host.number, u16::from),
+                    machine,
+                    device: far.device,
                     leaf: view.device,
                 });
             }
@@ -88,11 +74,42 @@ fn attached<'a>(fabric: &'a Fabric, switches: &[SwitchView]) -> Vec<Attached<'a>
     attached
 }
 
-/// Joins leaves that share more than half of the nodes of the smaller one. One crossed cable joins nothing.
-fn join(leaves: &[DeviceIx], attached: &[Attached<'_>]) -> BTreeMap<DeviceIx, DeviceIx> {
-    let mut of_node: BTreeMap<&str, BTreeSet<DeviceIx>> = BTreeMap::new();
+/// Finds the unit of each machine, and lists the machines of each unit.
+fn settle(machines: &mut Machines<'_>, attached: &[Attached], place: &BTreeMap<DeviceIx, usize>, units: &mut [Unit]) {
+    let mut leaves_of: BTreeMap<usize, BTreeMap<usize, BTreeSet<DeviceIx>>> = BTreeMap::new();
+    let mut counts: BTreeMap<(usize, usize), u32> = BTreeMap::new();
     for adapter in attached {
-        of_node.entry(adapter.node).or_default().insert(adapter.leaf);
+        let unit = place[&adapter.leaf];
+        *counts.entry((adapter.machine, unit)).or_default() += 1;
+        let of_machine = leaves_of.entry(adapter.machine).or_default();
+        of_machine.entry(unit).or_default().insert(adapter.leaf);
+    }
+    for (machine, of_units) in leaves_of {
+        let count = |unit: &usize| (counts[&(machine, *unit)], usize::MAX - unit);
+        let Some((unit, leaves)) = of_units.into_iter().max_by_key(|(unit, _)| count(unit)) else {
+            continue;
+        };
+        let machine = &mut machines.list[machine];
+        let all = units[unit].leaves.len();
+        machine.unit = Some(unit);
+        machine.is_node = leaves.len() * 2 > all;
+        let list = match machine.is_node {
+            true => &mut units[unit].nodes,
+            false => &mut units[unit].others,
+        };
+        list.push(machine.name.to_owned());
+    }
+    for unit in units {
+        unit.nodes.sort_by(|a, b| name::natural(a, b).then_with(|| a.cmp(b)));
+        unit.others.sort_by(|a, b| name::natural(a, b).then_with(|| a.cmp(b)));
+    }
+}
+
+/// Joins leaves that share more than half of the nodes of the smaller one. One crossed cable joins nothing.
+fn join(leaves: &[DeviceIx], attached: &[Attached]) -> BTreeMap<DeviceIx, DeviceIx> {
+    let mut of_node: BTreeMap<usize, BTreeSet<DeviceIx>> = BTreeMap::new();
+    for adapter in attached {
+        of_node.entry(adapter.machine).or_default().insert(adapter.leaf);
     }
     let mut nodes: BTreeMap<DeviceIx, u32> = BTreeMap::new();
     let mut shared: BTreeMap<(DeviceIx, DeviceIx), u32> = BTreeMap::new();
@@ -121,18 +138,39 @@ fn root(parent: &BTreeMap<DeviceIx, DeviceIx>, mut at: DeviceIx) -> DeviceIx {
     at
 }
 
-/// For each leaf: the most frequent adapter number, and the counts of adapters with it and of all adapters.
+/// For each leaf: the most frequent rail of its nodes' adapters, and the counts of adapters with it and of all adapters
+/// with a rail.
 pub(super) type LeafNumbers = BTreeMap<DeviceIx, (u16, (u32, u32))>;
 
-fn leaf_numbers(attached: &[Attached<'_>]) -> LeafNumbers {
-    let mut counts: BTreeMap<DeviceIx, BTreeMap<u16, u32>> = BTreeMap::new();
+/// Rails that are certain count. Where a leaf has none of these, names that the kernel may have given anew count if three
+/// nodes agree, and have an adapter on each leaf of their unit: then a leaf is missing, not an adapter.
+fn leaf_numbers(
+    machines: &Machines<'_>,
+    attached: &[Attached],
+    (units, has_empty_leaf): (&[Unit], bool),
+) -> LeafNumbers {
+    let mut certain: BTreeMap<DeviceIx, BTreeMap<u16, u32>> = BTreeMap::new();
+    let mut doubtful: BTreeMap<DeviceIx, BTreeMap<u16, u32>> = BTreeMap::new();
     for adapter in attached {
-        *counts
-            .entry(adapter.leaf)
-            .or_default()
-            .entry(adapter.number)
-            .or_default() += 1;
+        // An adapter that is alone in its machine may be on any leaf.
+        let votes = |machine: &Machine<'_>| machine.is_node && machine.adapters.len() + machine.lacking.len() > 1;
+        let Some((machine, Some(rail))) = machines.at(adapter.device).filter(|(machine, _)| votes(machine)) else {
+            continue;
+        };
+        let counts = match machine.doubt {
+            None => &mut certain,
+            Some(Doubt::Renumbered) => {
+                let leaves = machine.unit.map_or(0, |unit| units[unit].leaves.len());
+                if has_empty_leaf || machine.adapters.len() != leaves {
+                    continue;
+                }
+                &mut doubtful
+            }
+            Some(_) => continue,
+        };
+        *counts.entry(adapter.leaf).or_default().entry(rail).or_default() += 1;
     }
+    doubtful.retain(|leaf, counts| !certain.contains_key(leaf) && counts.values().any(|count| *count > 2));
     let most = |counts: BTreeMap<u16, u32>| {
         let all = counts.values().sum();
         let (number, count) = counts
@@ -140,33 +178,89 @@ fn leaf_numbers(attached: &[Attached<'_>]) -> LeafNumbers {
             .max_by_key(|(number, count)| (*count, u16::MAX - number))?;
         Some((number, (count, all)))
     };
-    counts
+    certain
         .into_iter()
+        .chain(doubtful)
         .filter_map(|(leaf, counts)| Some((leaf, most(counts)?)))
         .collect()
 }
 
-/// A fabric is rail-optimised if units have several leaves and nine of ten adapters have the number of their leaf.
-fn rails(units: &[Unit], numbers: &LeafNumbers, attached: &[Attached<'_>]) -> Rails {
+/// A fabric is rail-optimised if units have several leaves and nine of ten adapters have the rail of their leaf.
+fn rails(units: &[Unit], numbers: &LeafNumbers, machines: &Machines<'_>) -> Rails {
     let widest = units.iter().map(|unit| unit.leaves.len()).max().unwrap_or(0);
-    let nodes: BTreeSet<&str> = attached.iter().map(|adapter| adapter.node).collect();
-    if attached.is_empty() {
-        return Rails::Unknown;
+    let nodes = machines.list.iter().filter(|machine| machine.is_node).count();
+    if numbers.is_empty() {
+        let known = machines
+            .list
+            .iter()
+            .any(|machine| machine.is_node && machine.doubt.is_none());
+        return if known { Rails::NotOptimised } else { Rails::Unknown };
     }
     let agreeing: u32 = numbers.values().map(|(_, (most, _))| most).sum();
     let all: u32 = numbers.values().map(|(_, (_, all))| all).sum();
     let distinct = units.iter().all(|unit| {
-        let of_unit: BTreeSet<u16> = unit
+        let of_unit: Vec<u16> = unit
             .leaves
             .iter()
-            .filter_map(|leaf| Some(numbers.get(leaf)?.0))
+            .filter_map(|leaf| numbers.get(leaf).filter(|(_, (most, all))| most * 2 > *all))
+            .map(|(number, _)| *number)
             .collect();
-        of_unit.len() == unit.leaves.len()
+        let different: BTreeSet<&u16> = of_unit.iter().collect();
+        different.len() == of_unit.len()
     });
     // A single node allows no comparison, but one leaf for each of its adapters means rail-optimised.
-    let optimised = widest > 1 && distinct && agreeing * 10 >= all * 9 && nodes.len() * widest >= all as usize / 2;
+    let optimised = widest > 1 && distinct && agreeing * 10 >= all * 9 && nodes * widest >= all as usize / 2;
     match u8::try_from(widest) {
         Ok(rails) if optimised => Rails::Optimised(rails),
         _ => Rails::NotOptimised,
+    }
+}
+
+/// Gives the leaves their rails. A leaf gets no rail if its adapters do not agree.
+///
+/// The rails of a plan are taken as they are. Other rails are positions among the adapters of a node, some of which may
+/// go elsewhere: the rail of a leaf is its position among the leaves of the units with the most leaves. Units with at most
+/// half as many leaves are of another kind, such as storage: their leaves get no rail.
+fn leaf_rails(
+    fabric: &Fabric,
+    units: &[Unit],
+    numbers: &LeafNumbers,
+    switches: &mut [SwitchView],
+    positions: &BTreeMap<DeviceIx, usize>,
+) {
+    let number = |leaf: &DeviceIx| {
+        let (number, (most, all)) = numbers.get(leaf)?;
+        (most * 2 > *all).then_some(*number)
+    };
+    let of_unit = |unit: &Unit| -> BTreeSet<u16> { unit.leaves.iter().filter_map(number).collect() };
+    let widest = units.iter().map(|unit| of_unit(unit).len()).max().unwrap_or(0);
+    let full: BTreeSet<BTreeSet<u16>> = units
+        .iter()
+        .map(of_unit)
+        .filter(|numbers| numbers.len() == widest)
+        .collect();
+    let is_planned = |leaf: DeviceIx| {
+        fabric
+            .neighbours(leaf)
+            .any(|(_, far, _)| fabric.device(far.device).rail.is_some() && fabric.device(far.device).is_adapter())
+    };
+    for unit in units {
+        let own = of_unit(unit);
+        for leaf in &unit.leaves {
+            let Some(number) = number(leaf) else { continue };
+            let rail = if is_planned(*leaf) {
+                Some(usize::from(number))
+            } else {
+                // Each kind of full units that has the leaves of this one must give the same rail.
+                let alike = own.len() * 2 > widest;
+                let kinds = full.iter().filter(|kind| alike && kind.is_superset(&own));
+                let rails: BTreeSet<usize> = kinds
+                    .filter_map(|kind| kind.iter().position(|at| *at == number))
+                    .collect();
+                rails.first().copied().filter(|_| rails.len() == 1)
+            };
+            let view = &mut switches[positions[leaf]];
+            view.rail = view.rail.or(rail.and_then(|rail| u8::try_from(rail).ok()));
+        }
     }
 }

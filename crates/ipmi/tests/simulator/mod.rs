@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rackwright_ipmi::{Account, Ipmi, IpmiError, RequestLimiter};
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
 pub const USER: &str = "admin";
@@ -44,13 +44,7 @@ impl Simulator {
         for (name, value) in [("power", "0"), ("boot", "none"), ("calls", "")] {
             std::fs::write(file(name), value).unwrap();
         }
-        // The port is free now. If another process takes it first, the simulator exits and the test reports it.
-        let port = UdpSocket::bind("127.0.0.1:0")
-            .await
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = rackwright_free_port::free_port().unwrap();
         let (script, folder) = (script.display(), dir.path().display());
         let lan = format!(
             "name \"bmc\"\nset_working_mc 0x20\n  startlan 1\n    addr 127.0.0.1 {port}\n    priv_limit admin\n    \

@@ -52,7 +52,7 @@ pub fn conclude(
     let is_judged = |part: Part| !left.unknown.iter().any(|unknown| unknown.part == part);
     for item in &found.foreign {
         if !is_left(item) && is_judged(item.part) {
-            done.lines.push((ItemState::Removed, item.part, item.words()));
+            done.lines.push((ItemState::Removed, item.part, item.description()));
         }
     }
     let (mut named, mut options) = (Vec::new(), Vec::new());
@@ -75,7 +75,7 @@ pub fn conclude(
         named.append(&mut options);
     }
     for item in &left.kept {
-        done.lines.push((ItemState::Kept, item.part, item.words()));
+        done.lines.push((ItemState::Kept, item.part, item.description()));
     }
     for unknown in &left.unknown {
         let words = format!("{}: {}", unknown.part.plural(), unknown.why);
@@ -89,10 +89,10 @@ pub fn conclude(
 
 /// The state of a thing that remained after all removals, with the BMC's refusal if there is one.
 fn judge_remaining(item: &Item, refusal: Option<&String>, rules: &BmcRules) -> (ItemState, String) {
-    let place = format!("{} at {}", item.words(), item.path);
+    let place = format!("{} at {}", item.description(), item.path);
     match refusal {
         Some(why) => (ItemState::Foreign, format!("{place}: {why}")),
-        None if item.part.is_of_firmware() && rules.starts_again => (ItemState::Waiting, item.words()),
+        None if item.part.is_of_firmware() && rules.starts_again => (ItemState::Waiting, item.description()),
         None if item.part.is_of_firmware() => (
             ItemState::Foreign,
             format!("{place}: the BMC accepted the change but does not show it; the machine may need another start"),

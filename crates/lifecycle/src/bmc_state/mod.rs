@@ -146,7 +146,7 @@ pub struct Item {
 impl Item {
     /// Name and detail, for a sentence.
     #[must_use]
-    pub fn words(&self) -> String {
+    pub fn description(&self) -> String {
         let detail = if self.detail.is_empty() {
             String::new()
         } else {

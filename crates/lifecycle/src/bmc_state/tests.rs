@@ -82,7 +82,7 @@ fn our_own_account_is_never_foreign_and_a_second_one_of_its_name_makes_all_unkno
 }
 
 #[test]
-fn accounts_that_are_not_shown_are_unknown_and_other_parts_that_are_not_there_are_empty() {
+fn hidden_accounts_are_unknown_and_other_absent_parts_are_empty() {
     let reading: BmcReading = Part::ALL.iter().map(|part| (*part, Listed::NotOffered)).collect();
     let verdict = judge(&reading, &rules());
     let parts: Vec<Part> = verdict.unknown.iter().map(|unknown| unknown.part).collect();
@@ -100,7 +100,7 @@ fn accounts_that_are_not_shown_are_unknown_and_other_parts_that_are_not_there_ar
 }
 
 #[test]
-fn sessions_subscriptions_and_directories_stay_where_the_site_says_so() {
+fn sessions_subscriptions_and_directories_stay_where_the_site_keeps_them() {
     let session = |user: &str| Item {
         user: user.into(),
         ..item(Part::Sessions, user)
@@ -138,7 +138,7 @@ fn sessions_subscriptions_and_directories_stay_where_the_site_says_so() {
 }
 
 #[test]
-fn what_is_gone_in_the_second_reading_was_removed() {
+fn a_part_absent_from_the_second_reading_was_removed() {
     let first = accounts(&[account(1, "root"), account(2, "evil"), account(3, "monitor")]);
     let last = accounts(&[account(1, "root"), account(3, "monitor")]);
     let done = conclude(&"n1".into(), &judge(&first, &rules()), &[], &last, &rules());
@@ -146,7 +146,7 @@ fn what_is_gone_in_the_second_reading_was_removed() {
     let held: Vec<_> = done
         .lines
         .iter()
-        .map(|(held, _, words)| (*held, words.as_str()))
+        .map(|(held, _, text)| (*held, text.as_str()))
         .collect();
     assert_eq!(
         held,
@@ -158,25 +158,25 @@ fn what_is_gone_in_the_second_reading_was_removed() {
 }
 
 #[test]
-fn what_comes_back_or_is_refused_holds_the_node_in_words_that_name_the_resource() {
+fn a_part_that_returns_or_cannot_be_removed_holds_the_node_and_is_named() {
     let first = accounts(&[account(1, "root"), account(2, "evil")]);
     let found = judge(&first, &rules());
     let back = conclude(&"n1".into(), &found, &[], &first, &rules());
-    let words = back.refusal.expect("it is held");
+    let text = back.refusal.expect("it is held");
     for word in [
         "account \"evil\" at /accounts/2",
         "came back",
         "readmit n1",
         "bmc_state",
     ] {
-        assert!(words.contains(word), "{word}: {words}");
+        assert!(text.contains(word), "{word}: {text}");
     }
     assert!(back.retryable && back.lines.iter().all(|(held, ..)| *held == ItemState::Foreign));
     let refused = [(account(2, "evil"), "405 Method Not Allowed".to_owned())];
-    let words = conclude(&"n1".into(), &found, &refused, &first, &rules())
+    let text = conclude(&"n1".into(), &found, &refused, &first, &rules())
         .refusal
         .expect("it is held");
-    assert!(words.contains("405"), "{words}");
+    assert!(text.contains("405"), "{text}");
     // `allow_unknown` never allows a foreign thing that is known to be there.
     let lax = BmcRules {
         allow_unknown: true,
@@ -190,13 +190,13 @@ fn what_comes_back_or_is_refused_holds_the_node_in_words_that_name_the_resource(
 }
 
 #[test]
-fn what_cannot_be_read_holds_the_node_unless_the_site_allows_it() {
+fn an_unreadable_part_holds_the_node_unless_the_site_allows_it() {
     let hidden: BmcReading = vec![(Part::Accounts, Listed::NotOffered)];
     let failing: BmcReading = vec![(Part::Sessions, Listed::Unread("503 from the BMC".into()))];
     for (reading, retryable, word) in [(&hidden, false, "accounts"), (&failing, true, "503 from the BMC")] {
         let done = conclude(&"n1".into(), &judge(reading, &rules()), &[], reading, &rules());
-        let words = done.refusal.expect("it is held");
-        assert!(words.contains(word) && words.contains("unknown: allow"), "{words}");
+        let text = done.refusal.expect("it is held");
+        assert!(text.contains(word) && text.contains("unknown: allow"), "{text}");
         assert_eq!(done.retryable, retryable);
         let lax = BmcRules {
             allow_unknown: true,

@@ -50,7 +50,7 @@ fn with(change: impl FnOnce(&mut Vec<BootOption>, &mut Vec<String>, &mut SecureB
         keys: Shown::Known(keys),
     } = &mut seen
     else {
-        unreachable!("the base knows everything")
+        unreachable!("every part of the base is known")
     };
     change(options, order, secure, keys);
     seen
@@ -71,19 +71,23 @@ fn names(seen: &Uefi, rules: &UefiRules) -> Vec<(Part, String)> {
         Part::SecureBoot,
         Part::SecureBootKeys,
     ];
-    let of = |part| items(&reading, part).into_iter().map(move |item| (part, item.words()));
+    let of = |part| {
+        items(&reading, part)
+            .into_iter()
+            .map(move |item| (part, item.description()))
+    };
     parts.into_iter().flat_map(of).collect()
 }
 
 #[test]
-fn what_stands_as_at_the_inspection_is_not_foreign() {
+fn an_option_of_the_inspection_is_not_foreign() {
     assert_eq!(names(&base(), &UefiRules::default()), []);
     // The firmware renumbered its options.
-    let anew = with(|options, order, _, _| {
+    let recreated = with(|options, order, _, _| {
         *options = vec![option(7, "disk"), option(9, "pxe")];
         *order = vec!["Boot0009".into(), "Boot0007".into()];
     });
-    assert_eq!(names(&anew, &UefiRules::default()), []);
+    assert_eq!(names(&recreated, &UefiRules::default()), []);
     // More revoked programs are an update.
     let revoked = with(|_, _, _, keys| keys.revoked = Some(80));
     assert_eq!(names(&revoked, &UefiRules::default()), []);
@@ -99,7 +103,7 @@ fn what_stands_as_at_the_inspection_is_not_foreign() {
 }
 
 #[test]
-fn a_boot_option_and_an_order_of_somebody_else_are_foreign_unless_the_site_keeps_them() {
+fn an_unknown_boot_option_and_order_are_foreign_unless_the_site_keeps_them() {
     let seen = with(|options, order, _, _| {
         options.push(option(5, "evil"));
         order.insert(0, "Boot0005".into());
@@ -148,12 +152,12 @@ fn secure_boot_that_is_off_or_unlocked_and_keys_that_came_or_went_are_foreign() 
         keys.entries = vec![key("db", "bb"), key("db", "ee")];
         keys.revoked = Some(3);
     });
-    let words: Vec<String> = names(&seen, &UefiRules::default())
+    let descriptions: Vec<String> = names(&seen, &UefiRules::default())
         .into_iter()
-        .map(|(_, words)| words)
+        .map(|(_, descriptions)| descriptions)
         .collect();
     assert_eq!(
-        words,
+        descriptions,
         [
             "Secure Boot \"off\" (expected: on)",
             "Secure Boot \"SetupMode\" (at the inspection: UserMode)",
@@ -179,7 +183,7 @@ fn secure_boot_that_is_off_or_unlocked_and_keys_that_came_or_went_are_foreign() 
 }
 
 #[test]
-fn what_the_bmc_shows_no_more_or_cannot_show_is_unknown_and_what_it_never_showed_is_not_judged() {
+fn parts_that_the_bmc_no_longer_shows_are_unknown_and_never_shown_ones_are_not_judged() {
     let unread = Uefi {
         options: Shown::Unread("500".into()),
         order: Shown::NotOffered,
@@ -233,19 +237,19 @@ fn a_change_may_wait_for_the_start_before_the_last_reading_and_for_no_other() {
         "{first:?}"
     );
     let last = concluded(&off, &[], false);
-    let words = last.refusal.expect("it is held");
+    let refusal = last.refusal.expect("it is held");
     assert!(
-        words.contains("another start") && words.contains("readmit n1"),
-        "{words}"
+        refusal.contains("another start") && refusal.contains("readmit n1"),
+        "{refusal}"
     );
     // A refused change does not wait for a start.
     let item = items(&differences(&off, &base(), &UefiRules::default()), Part::SecureBoot).remove(0);
     let refused = concluded(&off, &[(item, "403 Forbidden".into())], true);
-    assert!(refused.refusal.is_some_and(|words| words.contains("403")));
+    assert!(refused.refusal.is_some_and(|refusal| refusal.contains("403")));
 }
 
 #[test]
-fn a_boot_option_that_stays_holds_the_node_unless_it_stands_behind_ours() {
+fn a_foreign_boot_option_holds_the_node_unless_it_is_after_ours() {
     let at = |place: usize| {
         with(move |options, order, _, _| {
             options.push(option(5, "evil"));
@@ -263,8 +267,8 @@ fn a_boot_option_that_stays_holds_the_node_unless_it_stands_behind_ours() {
     let item = items(&differences(&at(0), &base(), &UefiRules::default()), Part::BootOptions).remove(0);
     let refused = [(item, "405".to_owned())];
     assert_eq!(concluded(&at(0), &refused, true).refusal, None);
-    let words = concluded(&at(0), &refused, false).refusal.expect("it is held");
-    assert!(words.contains("boot order \"evil, pxe, disk\""), "{words}");
+    let refusal = concluded(&at(0), &refused, false).refusal.expect("it is held");
+    assert!(refusal.contains("boot order \"evil, pxe, disk\""), "{refusal}");
     // Where the BMC shows no order, the option's place cannot be proven.
     let hidden = Uefi {
         order: Shown::NotOffered,

@@ -141,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_is_given_back_only_by_a_release() {
-        let ways: Vec<_> = CHART
+    fn only_a_releasing_cluster_becomes_released() {
+        let sources: Vec<_> = CHART
             .iter()
             .filter(|row| row.to == Released)
             .map(|row| row.from)
             .collect();
-        assert_eq!(ways, [&[Releasing]]);
+        assert_eq!(sources, [&[Releasing]]);
     }
 }

@@ -154,9 +154,17 @@ impl Standing {
 #[must_use]
 pub fn standing(cluster: &ClusterId, node: &Node, wait: &NodeWait, reason: &str) -> Standing {
     let (state, claim) = (node.state, node.claim.as_ref());
-    let ours = claim.filter(|claim| claim.cluster.as_ref().is_some_and(|seat| seat.cluster == *cluster));
+    let ours = claim.filter(|claim| {
+        claim
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster_claim| cluster_claim.cluster == *cluster)
+    });
     let Some(claim) = ours else { return Standing::Freed };
-    let is_let_go = claim.cluster.as_ref().is_some_and(|seat| seat.let_go.is_some());
+    let is_let_go = claim
+        .cluster
+        .as_ref()
+        .is_some_and(|cluster_claim| cluster_claim.let_go.is_some());
     if claim.release_requested {
         return match state {
             // The node belongs to an operator now.
@@ -183,23 +191,23 @@ pub fn standing(cluster: &ClusterId, node: &Node, wait: &NodeWait, reason: &str)
 /// that broke later, does not count.
 #[must_use]
 pub fn has_failed(node: &Node) -> bool {
-    let is_theirs = node
+    let is_handed_over = node
         .claim
         .as_ref()
         .is_some_and(|claim| claim.handed_over == Some(claim.deployment));
-    node.state == NodeState::Failed && !node.wanted.retry && !is_theirs
+    node.state == NodeState::Failed && !node.wanted.retry && !is_handed_over
 }
 
 /// A node as a member of the cluster `cluster`. Nodes with the same `leaf` share a leaf.
 #[must_use]
 pub fn member(cluster: &ClusterId, id: &NodeId, node: &Node, leaf: u32, wait: &NodeWait, reason: &str) -> Member {
-    let seat = node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
-    let seat = seat.filter(|seat| seat.cluster == *cluster);
+    let cluster_claim = node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
+    let cluster_claim = cluster_claim.filter(|cluster_claim| cluster_claim.cluster == *cluster);
     let standing = standing(cluster, node, wait, reason);
     Member {
         node: id.clone(),
-        build: seat.map_or(0, |seat| seat.build),
-        is_new: seat.is_some_and(|seat| seat.let_go.is_none()),
+        build: cluster_claim.map_or(0, |cluster_claim| cluster_claim.build),
+        is_new: cluster_claim.is_some_and(|cluster_claim| cluster_claim.let_go.is_none()),
         is_writable: match standing {
             Standing::HandedOver => true,
             Standing::Lost(_) => node.state == NodeState::Failed,

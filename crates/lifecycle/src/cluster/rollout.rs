@@ -26,9 +26,9 @@ impl Ctx<'_> {
 
     /// True for a node that can only be replaced.
     fn needs_replacement(&self, member: &Member) -> bool {
-        let is_asked_for = self.cluster.wanted.replace.contains_key(&member.node);
+        let is_requested = self.cluster.wanted.replace.contains_key(&member.node);
         let can_be_written = self.has_old_image(member) && member.is_writable;
-        is_asked_for || (member.standing.is_out() && !can_be_written && !self.failed_with_new_image(member))
+        is_requested || (member.standing.is_out() && !can_be_written && !self.failed_with_new_image(member))
     }
 
     fn has_old_image(&self, member: &Member) -> bool {

@@ -258,7 +258,7 @@ fn a_bad_image_is_rolled_back_and_only_where_it_was_written() {
 }
 
 #[test]
-fn what_fails_within_bounds_is_replaced_and_the_others_go_on() {
+fn failures_within_bounds_are_replaced_and_the_rollout_continues() {
     let mut play = Play::new(
         8,
         4,
@@ -365,7 +365,7 @@ fn nodes_join_and_leave_a_cluster_in_use() {
 }
 
 #[test]
-fn a_node_that_is_held_or_breaks_later_says_nothing_of_the_image() {
+fn a_held_or_later_failed_node_does_not_count_against_the_image() {
     let rollout = Rollout {
         roll_back: true,
         ..rollout(1, true)

@@ -2,7 +2,7 @@ use super::*;
 use crate::chart::State as NodeState;
 use crate::decide::Wait as NodeWait;
 use crate::ids::NodeId;
-use crate::node::{Claim, Evidence, Node, Seat};
+use crate::node::{Claim, ClusterClaim, Evidence, Node};
 use crate::time::{Timestamp, minutes, seconds};
 
 const NOW: Timestamp = Timestamp(1_000_000_000_000);
@@ -115,7 +115,7 @@ fn a_lost_node_is_replaced_and_not_looked_for_without_a_pause() {
 }
 
 #[test]
-fn a_node_that_somebody_wants_out_is_replaced() {
+fn a_node_marked_for_replacement_is_replaced() {
     let mut ready = cluster(State::Ready);
     ready.wanted.replace.insert("n0".into(), "it is slow".into());
     let facts = facts(&[ACTIVE, ACTIVE], Partition::Proven);
@@ -129,7 +129,7 @@ fn a_node_that_somebody_wants_out_is_replaced() {
 }
 
 #[test]
-fn a_cluster_that_is_not_built_in_time_has_failed_and_says_what_it_waited_for() {
+fn a_cluster_that_is_not_built_in_time_has_failed_and_names_its_wait() {
     let late = NOW.plus(minutes(BUILD_DEADLINE_MIN));
     let facts = facts(&[CHECKED, COMING], Partition::Proven);
     match decide(&cluster(State::Building), &facts, late) {
@@ -295,7 +295,7 @@ fn claim(cluster: &'static str) -> Claim {
         release_requested: false,
         handed_over: None,
         customer: "".into(),
-        cluster: Some(Seat {
+        cluster: Some(ClusterClaim {
             cluster: cluster.into(),
             let_go: None,
             build: 1,
@@ -316,7 +316,7 @@ fn node(state: NodeState, claim: Option<&Claim>) -> Node {
 }
 
 #[test]
-fn nodes_stand_by_state_and_claim() {
+fn the_standing_of_a_node_follows_from_state_and_claim() {
     let (ours, theirs) = (claim("a"), claim("b"));
     let of = |state, claim: Option<&Claim>, wait: &NodeWait| standing(&"a".into(), &node(state, claim), wait, "");
     let (rests, waits) = (NodeWait::Rest, NodeWait::Cluster);
@@ -365,7 +365,7 @@ fn nodes_stand_by_state_and_claim() {
 }
 
 #[test]
-fn a_broken_link_degrades_a_cluster_that_is_its_customers_and_takes_no_node_from_it() {
+fn a_broken_link_degrades_a_handed_over_cluster_and_removes_no_node() {
     let mut facts = facts(&[ACTIVE, ACTIVE], Partition::Proven);
     let day = NOW.plus(minutes(24 * 60));
     facts.members[1].impaired = Some(Impaired {
@@ -400,7 +400,7 @@ fn a_broken_link_degrades_a_cluster_that_is_its_customers_and_takes_no_node_from
 }
 
 #[test]
-fn a_checked_node_whose_link_stays_down_is_replaced_after_a_grace_time() {
+fn a_checked_node_with_a_link_that_stays_down_is_replaced_after_a_grace_time() {
     let mut facts = facts(
         &[CHECKED, CHECKED],
         Partition::Faulty("a port is not in the fabric".into()),

@@ -52,9 +52,9 @@ impl Ctx<'_> {
     }
 
     fn has_given_up(&self) -> bool {
-        let asked = self.facts.account.asked().unwrap_or_default();
+        let requested_at = self.facts.account.open_request().unwrap_or_default();
         let failures = self.facts.failures(Effect::ChangePassword);
-        let failures: Vec<_> = failures.into_iter().filter(|a| a.started_at >= asked).collect();
+        let failures: Vec<_> = failures.into_iter().filter(|a| a.started_at >= requested_at).collect();
         let Some(last) = failures.last() else {
             return false;
         };
@@ -142,12 +142,12 @@ mod tests {
             ..ours()
         };
         assert!(matches!(decided(State::Active, kept, 1), Decision::Wait { .. }));
-        let asked = Account {
+        let requested = Account {
             is_kept: true,
             asked_at: Some(at(5)),
             ..changed(0)
         };
-        assert_eq!(decided(State::Active, asked, 6), CHANGE);
+        assert_eq!(decided(State::Active, requested, 6), CHANGE);
         let other = Account {
             is_other: true,
             ..changed(0)
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_was_begun_comes_before_everything() {
+    fn a_begun_change_precedes_everything() {
         let pending = Account {
             is_pending: true,
             ..Account::default()
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_taken_back_with_another_password_or_set_apart() {
+    fn a_node_is_returned_with_another_password_or_quarantined() {
         let reclaimed = |attempts: Vec<crate::facts::Attempt>, changed| {
             let mut all = vec![tried(Effect::EraseDrives, 1, 2, Outcome::Succeeded)];
             all.extend(attempts);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_cannot_be_followed_keeps_no_node_from_its_work() {
+    fn an_unmet_password_rule_blocks_no_node() {
         let denied = |s| tried(Effect::ChangePassword, s, s + 1, failed("no accounts", false));
         let facts = Facts {
             account: ours(),

@@ -6,14 +6,14 @@
 
 use super::{Ctx, Decision, Line};
 use crate::effect::Effect;
-use crate::facts::{BmcCare, Outcome, Power};
+use crate::facts::{BmcPolicy, Outcome, Power};
 use crate::time::Timestamp;
 
 impl Ctx<'_> {
     /// The BMC was cleaned with the machine off, before the first boot that this state makes.
     pub(super) fn bmc_cleaned_before_boot(&self) -> Line<()> {
         let is_booted = self.facts.of(Effect::PowerOn).next().is_some();
-        if self.facts.bmc_care != BmcCare::Clean || is_booted || self.facts.succeeded(Effect::CleanBmc).is_some() {
+        if self.facts.bmc_policy != BmcPolicy::Clean || is_booted || self.facts.succeeded(Effect::CleanBmc).is_some() {
             return Ok(());
         }
         match self.power_since(self.node.since)? {
@@ -25,7 +25,7 @@ impl Ctx<'_> {
     /// The BMC is as wanted, as read after everything that can change it: the machine's last run, a firmware update, and a
     /// change of the password, which may have made another account.
     pub(super) fn bmc_proven(&self) -> Line<()> {
-        if self.facts.bmc_care != BmcCare::Clean {
+        if self.facts.bmc_policy != BmcPolicy::Clean {
             return self.bmc_reported();
         }
         let since = self.last_change_of_bmc();
@@ -43,7 +43,7 @@ impl Ctx<'_> {
     pub(super) fn bmc_reported(&self) -> Line<()> {
         let has_ended = |outcome: &Outcome| matches!(outcome, Outcome::Succeeded | Outcome::Failed { .. });
         let is_read = self.facts.of(Effect::ReadBmcState).any(|a| has_ended(&a.outcome));
-        if self.facts.bmc_care == BmcCare::None || is_read {
+        if self.facts.bmc_policy == BmcPolicy::None || is_read {
             return Ok(());
         }
         Err(Decision::Act(Effect::ReadBmcState))

@@ -1,12 +1,12 @@
 use super::tests::{claimed, decide_at, failed, known, node, tried};
 use super::*;
 use crate::effect::BootTarget;
-use crate::facts::{Bmc, BmcCare};
+use crate::facts::{Bmc, BmcPolicy};
 
-fn off(care: BmcCare) -> Facts {
+fn off(policy: BmcPolicy) -> Facts {
     Facts {
         power: known(Power::Off, 1),
-        bmc_care: care,
+        bmc_policy: policy,
         ..Facts::default()
     }
 }
@@ -23,7 +23,7 @@ fn a_bmc_is_cleaned_after_power_off_and_before_the_boot_into_the_agent() {
     let node = claimed(State::Reclaiming);
     let mut facts = Facts {
         power: known(Power::On, 1),
-        ..off(BmcCare::Clean)
+        ..off(BmcPolicy::Clean)
     };
     assert_eq!(decide_at(&node, &facts, 2), Decision::Act(Effect::PowerOff));
     facts.power = known(Power::Off, 3);
@@ -34,12 +34,12 @@ fn a_bmc_is_cleaned_after_power_off_and_before_the_boot_into_the_agent() {
     let network = Decision::Act(Effect::SetBoot(BootTarget::Network));
     assert_eq!(decide_at(&node, &facts, 12), network);
     // Where the site only wants reports, nothing is removed.
-    assert_eq!(decide_at(&node, &off(BmcCare::Report), 12), network);
+    assert_eq!(decide_at(&node, &off(BmcPolicy::Report), 12), network);
 }
 
 #[test]
-fn a_bmc_that_keeps_what_is_foreign_condemns_the_node_before_it_is_booted() {
-    let mut facts = off(BmcCare::Clean);
+fn a_bmc_with_foreign_parts_that_stay_quarantines_the_node_before_it_is_booted() {
+    let mut facts = off(BmcPolicy::Clean);
     let node = claimed(State::Reclaiming);
     facts
         .attempts
@@ -47,7 +47,7 @@ fn a_bmc_that_keeps_what_is_foreign_condemns_the_node_before_it_is_booted() {
     let decision = decide_at(&node, &facts, 4);
     assert_eq!(edge_of(&decision), Some(Edge::Condemned));
     assert!(matches!(decision, Decision::Move { reason, .. } if reason == "it hides its accounts"));
-    let mut facts = off(BmcCare::Clean);
+    let mut facts = off(BmcPolicy::Clean);
     for s in 1..=4 {
         let again = failed("it came back", true);
         facts.attempts.push(tried(Effect::CleanBmc, 10 * s, 10 * s + 1, again));
@@ -66,7 +66,7 @@ fn a_node_becomes_available_only_with_a_reading_after_the_machine_ran_last() {
             tried(Effect::EraseDrives, 10, 30, Outcome::Succeeded),
             tried(Effect::PowerOff, 35, 40, Outcome::Succeeded),
         ],
-        ..off(BmcCare::Clean)
+        ..off(BmcPolicy::Clean)
     };
     facts.power = known(Power::Off, 40);
     assert_eq!(decide_at(&node, &facts, 41), Decision::Act(Effect::CleanBmc));
@@ -82,7 +82,7 @@ fn a_node_becomes_available_only_with_a_reading_after_the_machine_ran_last() {
         .attempts
         .push(tried(Effect::ChangePassword, 44, 45, Outcome::Succeeded));
     assert_eq!(decide_at(&node, &facts, 46), Decision::Act(Effect::CleanBmc));
-    facts.bmc_care = BmcCare::None;
+    facts.bmc_policy = BmcPolicy::None;
     assert_eq!(edge_of(&decide_at(&node, &facts, 46)), Some(Edge::Erased));
 }
 
@@ -91,7 +91,7 @@ fn an_inspection_reports_and_removes_nothing_and_a_reading_that_fails_holds_noth
     let node = node(State::Inspecting);
     let mut facts = Facts {
         bmc: known(Bmc::Identified, 0),
-        ..off(BmcCare::Clean)
+        ..off(BmcPolicy::Clean)
     };
     // The machine runs first: at a start its firmware reports boot options to the BMC.
     let network = Decision::Act(Effect::SetBoot(BootTarget::Network));

@@ -16,7 +16,7 @@ fn the_boot_that_brings_the_agent_is_the_last_power_on_and_nothing_ends_it() {
         None,
         "it is known to be off"
     );
-    assert_eq!(boot(&[write], Power::On), None, "nobody switched it on");
+    assert_eq!(boot(&[write], Power::On), None, "it was not switched on");
     for ended in [failed("no answer", true), Outcome::Interrupted] {
         assert_eq!(boot(&[on(ended)], Power::On), None);
     }
@@ -106,7 +106,7 @@ fn a_contested_boot_ends_the_job_and_the_power_and_a_second_one_quarantines() {
 }
 
 #[test]
-fn an_agent_is_not_believed_before_the_nodes_own_machine_could_have_booted() {
+fn an_agent_is_refused_before_the_nodes_own_machine_could_have_booted() {
     for (state, effect) in [
         (State::Imaging, Effect::WriteImage),
         (State::Reclaiming, Effect::ReadDrives),

@@ -40,10 +40,10 @@ impl Ctx<'_> {
 
     /// Ok when no firmware update is requested, or it is done or given up, or it is not the time for it; else the update.
     pub(super) fn requested_firmware(&self) -> Line<()> {
-        let Some(asked) = self.node.wanted.firmware else {
+        let Some(requested_at) = self.node.wanted.firmware else {
             return Ok(());
         };
-        if firmware_outcome(self.facts, asked, self.policy.tries as usize).is_some() || !self.may_disturb() {
+        if firmware_outcome(self.facts, requested_at, self.policy.tries as usize).is_some() || !self.may_disturb() {
             return Ok(());
         }
         Err(self.retry_forever(Effect::UpdateFirmware))
@@ -51,12 +51,10 @@ impl Ctx<'_> {
 
     /// How a node at rest waits when a firmware update is wanted and a customer has the node: for its maintenance window.
     pub(super) fn wait_for_window(&self, rest: Decision) -> Decision {
-        let is_asked = self
-            .node
-            .wanted
-            .firmware
-            .is_some_and(|asked| firmware_outcome(self.facts, asked, self.policy.tries as usize).is_none());
-        if is_asked && !self.may_disturb() {
+        let is_requested = self.node.wanted.firmware.is_some_and(|requested_at| {
+            firmware_outcome(self.facts, requested_at, self.policy.tries as usize).is_none()
+        });
+        if is_requested && !self.may_disturb() {
             return self.until_window();
         }
         self.wait_for_window_of_begun_update(rest)
@@ -98,9 +96,12 @@ impl Ctx<'_> {
 /// How a firmware update requested at `asked` ended: done, or given up with the message of the last failure, after `tries`
 /// failures or after one failure that a retry cannot mend. None while it is still in progress.
 #[must_use]
-pub fn firmware_outcome(facts: &Facts, asked: Timestamp, tries: usize) -> Option<Result<(), String>> {
+pub fn firmware_outcome(facts: &Facts, requested_at: Timestamp, tries: usize) -> Option<Result<(), String>> {
     let mut failed = 0;
-    for attempt in facts.of(Effect::UpdateFirmware).filter(|a| a.started_at >= asked) {
+    for attempt in facts
+        .of(Effect::UpdateFirmware)
+        .filter(|a| a.started_at >= requested_at)
+    {
         match &attempt.outcome {
             Outcome::Succeeded => return Some(Ok(())),
             Outcome::Failed { message, retryable, .. } => {
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_is_updated_when_asked_for_and_once() {
+    fn an_unclaimed_machine_is_updated_on_request_and_once() {
         for state in [State::Available, State::Maintenance] {
             let node = node(state, false);
             let mut facts = Facts::default();
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_waits_for_their_window() {
+    fn a_claimed_machine_waits_for_its_maintenance_window() {
         for state in [State::Active, State::Maintenance] {
             let node = node(state, true);
             let mut facts = Facts::default();
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_cannot_be_mended_ends_the_wish_and_the_state() {
+    fn a_permanent_failure_ends_the_update_and_the_state() {
         let facts = Facts {
             attempts: vec![tried(Effect::UpdateFirmware, 2, 9, failed(false))],
             ..Facts::default()
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!(
             firmware_outcome(&facts, at(3), 4),
             None,
-            "only what was begun since it was asked for"
+            "only attempts since the request"
         );
         let mut inspecting = node(State::Inspecting, false);
         inspecting.evidence = Evidence::default();
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_way_into_the_pool_it_comes_before_the_agent_and_after_the_erasing() {
+    fn before_available_an_update_precedes_the_agent_and_follows_the_erase() {
         let mut facts = Facts {
             bmc: Reading::Known {
                 value: Bmc::Identified,
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_was_begun_goes_on_before_anything_switches_the_machine() {
+    fn a_begun_update_continues_before_any_power_change() {
         let update = Decision::Act(Effect::UpdateFirmware);
         for state in [
             State::Inspecting,
@@ -420,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_updates_is_not_the_states_own() {
+    fn the_time_of_updates_does_not_count_for_the_state() {
         let mut inspecting = node(State::Inspecting, false);
         inspecting.evidence = Evidence::default();
         let mut facts = Facts {

@@ -34,8 +34,8 @@ impl Ctx<'_> {
             return Err(take_edge_because(Edge::Failed, reason));
         }
         let is_first = self.node.evidence.clean_at.is_none();
-        let asked = self.node.since.plus(if is_first { -JUST_ENROLLED_US } else { 0 });
-        if self.facts.bmc.fresh(asked).is_none() && self.facts.succeeded(Effect::Identify).is_none() {
+        let not_before = self.node.since.plus(if is_first { -JUST_ENROLLED_US } else { 0 });
+        if self.facts.bmc.fresh(not_before).is_none() && self.facts.succeeded(Effect::Identify).is_none() {
             return Err(self.attempt(Effect::Identify));
         }
         self.firmware_of_sku()?;

@@ -268,11 +268,11 @@ impl Ctx<'_> {
 
     /// Leaves a state after its deadline.
     fn overdue(&self) -> Option<Decision> {
-        let seat = self.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
+        let cluster_claim = self.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
         // The time in which a node waits for the other nodes of its cluster does not count.
-        let let_go = seat
+        let let_go = cluster_claim
             .filter(|_| self.node.state == State::Validating)
-            .and_then(|seat| seat.let_go);
+            .and_then(|cluster_claim| cluster_claim.let_go);
         let since = let_go.map_or(self.node.since, |at| at.max(self.node.since));
         let deadline = self.policy.state_deadline(self.node.state, since)?;
         if self.now < deadline.plus(self.facts.in_line_us + self.updating_us()) || self.waits_for_cluster() {

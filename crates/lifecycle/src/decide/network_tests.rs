@@ -75,7 +75,7 @@ fn no_image_is_written_after_a_port_was_read_elsewhere() {
 }
 
 #[test]
-fn a_machine_whose_cable_is_elsewhere_is_neither_written_nor_booted_into_what_was_written() {
+fn a_machine_with_a_misplaced_cable_is_neither_written_nor_booted_from_disk() {
     let node = claimed(State::Imaging);
     let mut facts = facts(Power::On, known(Network::Provisioning, 1));
     facts.agent = known(
@@ -111,7 +111,7 @@ fn a_machine_whose_cable_is_elsewhere_is_neither_written_nor_booted_into_what_wa
 }
 
 #[test]
-fn a_port_that_is_not_moved_holds_the_node_with_the_words_of_the_failure() {
+fn a_port_that_is_not_moved_holds_the_node_with_the_failures_message() {
     let node = claimed(State::Imaging);
     let mut facts = facts(Power::Off, known(Network::Customer, 1));
     for s in 0..20 {

@@ -101,11 +101,11 @@ impl Ctx<'_> {
         }
     }
 
-    fn power_step(&self, goal: PowerGoal, asked: Timestamp) -> Decision {
+    fn power_step(&self, goal: PowerGoal, requested_at: Timestamp) -> Decision {
         match goal {
             PowerGoal::On => self.retry_forever(Effect::PowerOn),
             PowerGoal::Off => self.retry_forever(Effect::PowerOff),
-            PowerGoal::Cycle => match self.facts.power.fresh(asked) {
+            PowerGoal::Cycle => match self.facts.power.fresh(requested_at) {
                 Some(Power::Off) => self.retry_forever(Effect::PowerOn),
                 _ => self.retry_forever(Effect::PowerOff),
             },
@@ -118,13 +118,13 @@ impl Ctx<'_> {
 pub fn power_outcome(
     facts: &crate::Facts,
     goal: PowerGoal,
-    asked: Timestamp,
+    requested_at: Timestamp,
     tries: usize,
 ) -> Option<Result<(), String>> {
     let done = |effect: Effect| {
         facts
             .of(effect)
-            .any(|a| a.outcome == Outcome::Succeeded && a.started_at >= asked)
+            .any(|a| a.outcome == Outcome::Succeeded && a.started_at >= requested_at)
     };
     let finished = match goal {
         PowerGoal::On => done(Effect::PowerOn),
@@ -137,7 +137,7 @@ pub fn power_outcome(
     let failures: Vec<&String> = facts
         .attempts
         .iter()
-        .filter(|a| a.started_at >= asked)
+        .filter(|a| a.started_at >= requested_at)
         .filter_map(|a| match &a.outcome {
             Outcome::Failed { message, .. } => Some(message),
             _ => None,

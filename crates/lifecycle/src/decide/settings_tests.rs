@@ -8,7 +8,7 @@ use crate::facts::Bmc;
 /// The behaviour of a machine.
 #[derive(Debug, Clone, Copy)]
 struct Machine {
-    wants: bool,
+    has_settings: bool,
     /// Number of starts after a write until the settings are as wanted; 0: they are from the first.
     starts: u32,
     /// Number (from 1) of the settings conversation that is lost; 0: none.
@@ -21,7 +21,7 @@ struct Machine {
 struct Life {
     boots: u32,
     writes: u32,
-    talks: usize,
+    bmc_calls: usize,
     /// Writes that were followed by a start.
     effective: u32,
     written_since_start: bool,
@@ -66,19 +66,22 @@ impl Life {
                 facts.inventory = known((), now);
             }
             Effect::EraseDrives | Effect::ReadDrives | Effect::ProvePowerOff => {}
-            Effect::ApplySettings | Effect::VerifySettings => return self.talks(machine, effect),
+            Effect::ApplySettings | Effect::VerifySettings => return self.bmc_calls(machine, effect),
             other => panic!("{other:?} has no place here"),
         }
         Outcome::Succeeded
     }
 
-    fn talks(&mut self, machine: Machine, effect: Effect) -> Outcome {
-        assert!(machine.wants, "{effect:?} of a machine of which nothing is wanted");
-        self.talks += 1;
-        if self.talks == machine.lost {
+    fn bmc_calls(&mut self, machine: Machine, effect: Effect) -> Outcome {
+        assert!(
+            machine.has_settings,
+            "{effect:?} of a machine of which nothing is wanted"
+        );
+        self.bmc_calls += 1;
+        if self.bmc_calls == machine.lost {
             return outcome("bmc-unreachable", true);
         }
-        if self.talks == machine.killed {
+        if self.bmc_calls == machine.killed {
             return Outcome::Interrupted;
         }
         let is_so = self.effective >= machine.starts;
@@ -110,7 +113,7 @@ fn live_by(policy: &Policy, state: State, machine: Machine) -> (Edge, String, Li
     };
     node.evidence.clean_at = Some(at(-100));
     let (mut facts, mut life, mut now) = (Facts::default(), Life::default(), 0);
-    facts.wants_settings = machine.wants;
+    facts.wants_settings = machine.has_settings;
     for _ in 0..200 {
         now += 1;
         match decide(&node, &facts, policy, at(now)) {
@@ -134,7 +137,7 @@ fn machines() -> impl Iterator<Item = Machine> {
     let faults = starts.flat_map(|starts| (0..8usize).map(move |lost| (starts, lost)));
     faults.flat_map(|(starts, lost)| {
         (0..8usize).map(move |killed| Machine {
-            wants: true,
+            has_settings: true,
             starts,
             lost,
             killed,
@@ -178,20 +181,20 @@ fn a_node_needs_a_reading_of_settings_after_the_last_write() {
 
 #[test]
 fn a_machine_is_started_no_more_often_than_its_settings_need() {
-    let machine = |wants, starts| Machine {
-        wants,
+    let machine = |has_settings, starts| Machine {
+        has_settings,
         starts,
         lost: 0,
         killed: 0,
     };
     for state in [State::Inspecting, State::Reclaiming] {
         let (_, _, nothing) = live(state, machine(false, 5));
-        assert_eq!((nothing.boots, nothing.talks), (1, 0));
+        assert_eq!((nothing.boots, nothing.bmc_calls), (1, 0));
         // Settings as wanted, or written before the boot that is made anyway: no further boot, and only two readings as
         // further effects.
         for starts in [0, 1] {
             let (_, _, life) = live(state, machine(true, starts));
-            assert_eq!((life.boots, life.talks, life.writes), (1, 2, starts), "{state}");
+            assert_eq!((life.boots, life.bmc_calls, life.writes), (1, 2, starts), "{state}");
             assert_eq!(life.effects.len(), nothing.effects.len() + 2);
         }
         let (_, _, twice) = live(state, machine(true, 2));
@@ -252,7 +255,7 @@ fn impossible_settings_fail_after_the_erase() {
 }
 
 #[test]
-fn only_nobodys_clean_node_is_inspected_again_when_that_is_wanted() {
+fn only_an_unclaimed_clean_node_is_inspected_again_on_request() {
     for (state, has_claim, is_dirty, goes) in [
         (State::Available, false, false, true),
         (State::Failed, false, false, true),

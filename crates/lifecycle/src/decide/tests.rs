@@ -111,7 +111,7 @@ fn edge_of(decision: &Decision) -> Option<Edge> {
 }
 
 #[test]
-fn a_machine_that_is_off_is_set_to_the_network_then_switched_on_then_waited_for() {
+fn a_machine_that_is_off_is_set_to_the_network_switched_on_and_awaited() {
     let node = node(State::Inspecting);
     let mut facts = Facts {
         bmc: known(Bmc::Identified, 0),
@@ -186,7 +186,7 @@ fn boots_that_bring_no_agent_are_repeated_and_then_given_up_with_advice() {
 }
 
 #[test]
-fn a_failure_that_cannot_get_better_ends_the_state_at_once_with_its_own_words() {
+fn a_permanent_failure_ends_the_state_at_once_with_its_own_message() {
     let mut facts = booted();
     facts.attempts.push(tried(
         Effect::WriteImage,
@@ -218,7 +218,7 @@ fn retries_back_off_and_are_bounded() {
 }
 
 #[test]
-fn an_interruption_of_ours_costs_no_try() {
+fn our_own_interruption_uses_no_retry() {
     let node = claimed(State::Imaging);
     let mut facts = booted();
     for i in 0..20 {
@@ -244,7 +244,7 @@ fn nothing_is_begun_while_an_effect_is_open() {
 }
 
 #[test]
-fn an_agent_that_is_lost_for_a_moment_is_waited_for() {
+fn an_agent_that_is_briefly_lost_is_awaited() {
     let facts = Facts {
         agent: Reading::Unknown { since: at(100) },
         power: known(Power::On, 100),
@@ -298,23 +298,23 @@ fn the_key_is_taken_off_before_the_node_is_handed_over() {
 }
 
 #[test]
-fn only_the_inspection_that_follows_an_enrolment_at_once_does_not_ask_who_the_machine_is() {
+fn only_the_inspection_right_after_enrolment_skips_identification() {
     let mut node = node(State::Inspecting);
-    let asked = |node: &Node, s| {
+    let is_identified = |node: &Node, s| {
         let facts = Facts {
             bmc: known(Bmc::Identified, s),
             ..Facts::default()
         };
         decide_at(node, &facts, 1) != Decision::Act(Effect::Identify)
     };
-    assert!(asked(&node, -5) && !asked(&node, -6));
+    assert!(is_identified(&node, -5) && !is_identified(&node, -6));
     // The board may have been changed since.
     node.evidence.clean_at = Some(at(-100));
-    assert!(asked(&node, 0) && !asked(&node, -1));
+    assert!(is_identified(&node, 0) && !is_identified(&node, -1));
 }
 
 #[test]
-fn an_inspection_whose_drives_the_bmc_contradicts_fails_in_the_words_of_the_difference() {
+fn an_inspection_with_drives_that_the_bmc_contradicts_fails_and_names_the_difference() {
     let facts = Facts {
         bmc: known(Bmc::Identified, 0),
         power: known(Power::On, 1),
@@ -389,7 +389,7 @@ fn every_state_of_the_agent_wants_a_boot_of_its_own() {
 }
 
 #[test]
-fn what_was_handed_over_is_checked_again_and_never_written_over() {
+fn a_handed_over_machine_is_checked_again_and_never_overwritten() {
     let mut node = claimed(State::Failed);
     if let Some(claim) = &mut node.claim {
         claim.handed_over = Some(claim.deployment);
@@ -427,7 +427,7 @@ fn a_drive_that_cannot_be_erased_condemns_the_node() {
 }
 
 #[test]
-fn a_release_goes_before_what_is_under_way() {
+fn a_release_precedes_open_work() {
     let mut node = claimed(State::Imaging);
     if let Some(c) = &mut node.claim {
         c.release_requested = true;
@@ -501,13 +501,13 @@ fn every_working_state_has_an_exit_at_its_deadline() {
         let decision = decide(&claimed(*state), &Facts::default(), &Policy::default(), deadline);
         assert!(
             edge_of(&decision).is_some(),
-            "{state} stays beyond its deadline: {decision:?}"
+            "{state} outlasts its deadline: {decision:?}"
         );
     }
 }
 
 #[test]
-fn time_in_line_for_what_others_have_does_not_count_for_the_deadline() {
+fn time_in_a_queue_for_permits_does_not_count_for_the_deadline() {
     let node = claimed(State::Imaging);
     let deadline = Policy::default().state_deadline(State::Imaging, T0).unwrap();
     let facts = Facts {
@@ -575,7 +575,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn drives_that_were_given_away_are_missed_until_all_is_erased() {
+fn drives_of_a_claim_are_required_until_all_are_erased() {
     let serials = |list: &[&str]| {
         list.iter()
             .map(|s| (*s).to_owned())
@@ -596,26 +596,26 @@ fn a_node_of_a_cluster_waits_checked_until_it_is_let_go_however_long_that_takes(
         attempts: vec![tried(Effect::Validate, 1, 2, Outcome::Succeeded)],
         ..Facts::default()
     };
-    let seat = |let_go| {
-        Some(crate::Seat {
+    let cluster_claim = |let_go| {
+        Some(crate::ClusterClaim {
             cluster: "c".into(),
             let_go,
             build: 0,
         })
     };
-    node.claim.as_mut().unwrap().cluster = seat(None);
+    node.claim.as_mut().unwrap().cluster = cluster_claim(None);
     let late = 600_000;
     for s in [3, late] {
         let decision = decide_at(&node, &facts, s);
         let waits = matches!(decision, Decision::Wait { why: Wait::Cluster, .. });
         assert!(waits, "{decision:?}");
     }
-    node.claim.as_mut().unwrap().cluster = seat(Some(at(late)));
+    node.claim.as_mut().unwrap().cluster = cluster_claim(Some(at(late)));
     assert_eq!(decide_at(&node, &facts, late), Decision::Act(Effect::HandOver));
 }
 
 #[test]
-fn a_doubted_node_is_left_alone_but_for_what_an_operator_says_of_it() {
+fn a_doubted_node_takes_only_an_operators_decision() {
     let doubt = crate::Doubt {
         cause: crate::DoubtCause::Restored,
         since: T0,
@@ -656,7 +656,7 @@ fn a_doubted_node_is_left_alone_but_for_what_an_operator_says_of_it() {
 }
 
 #[test]
-fn readmitting_ends_a_doubt_and_the_generation_is_then_above_what_the_machine_knows() {
+fn readmission_ends_a_doubt_and_raises_the_generation_above_the_machines() {
     let mut node = node(State::Available);
     node.doubt = Some(crate::Doubt {
         cause: crate::DoubtCause::Generation,

@@ -45,9 +45,9 @@ impl Ctx<'_> {
 
     /// The node passed its checks, and its cluster has not let it go yet.
     pub(super) fn waits_for_cluster(&self) -> bool {
-        let seat = self.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
+        let cluster_claim = self.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
         self.node.state == State::Validating
-            && seat.is_some_and(|seat| seat.let_go.is_none())
+            && cluster_claim.is_some_and(|cluster_claim| cluster_claim.let_go.is_none())
             && self.facts.succeeded(Effect::Validate).is_some()
     }
 }

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_does_not_change_what_a_wait_is() {
+    fn a_message_does_not_change_the_class_of_a_wait() {
         let retry = Wait::Retry {
             effect: Effect::Validate,
             message: "an operator".into(),

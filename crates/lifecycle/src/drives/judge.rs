@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::{DriveList, Group, KnownDrive, ReportedDrive, Source, groups, in_words, meant, plain};
+use super::{DriveList, Group, KnownDrive, ReportedDrive, Source, drive_text, group_of_entry, groups, plain};
 
 /// The result of the comparison of a report with the recorded lists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -89,7 +89,7 @@ impl fmt::Display for Difference {
 
 impl DriveList {
     /// The list, described for people: its source and its date.
-    fn words(&self) -> String {
+    fn description(&self) -> String {
         let date = self.at.date();
         match self.source {
             Source::Bmc | Source::BmcReclaiming => format!("the BMC on {date}"),
@@ -124,9 +124,9 @@ pub fn judge(lists: &[DriveList], reported: &[ReportedDrive]) -> Verdict {
     for group in &groups {
         let is_confirmed = group.places.iter().any(|place| !verdict.witnesses[*place].is_empty());
         if !is_confirmed && verdict.differences.is_empty() {
-            verdict
-                .differences
-                .push(Difference::Unrecorded { drive: group.words() });
+            verdict.differences.push(Difference::Unrecorded {
+                drive: group.description(),
+            });
         }
     }
     verdict
@@ -148,14 +148,14 @@ fn exact(list: &DriveList, groups: &[Group<'_>], verdict: &mut Verdict) {
         let same = |drive: &&KnownDrive| plain(&drive.serial) == group.serial;
         let known: Vec<&KnownDrive> = list.drives.iter().filter(same).collect();
         if known.is_empty() {
-            let (drive, recorded_by) = (group.words(), list.words());
+            let (drive, recorded_by) = (group.description(), list.description());
             verdict.differences.push(Difference::Added { drive, recorded_by });
         } else if let Some((field, recorded, reported)) = differs(&known, group) {
             verdict.differences.push(Difference::Field {
-                drive: group.words(),
+                drive: group.description(),
                 field,
                 recorded,
-                recorded_by: list.words(),
+                recorded_by: list.description(),
                 reported,
             });
         } else {
@@ -171,9 +171,9 @@ fn exact(list: &DriveList, groups: &[Group<'_>], verdict: &mut Verdict) {
 
 fn missing(list: &DriveList, known: &KnownDrive) -> Difference {
     Difference::Missing {
-        drive: in_words(&known.name, known.serial.trim()),
+        drive: drive_text(&known.name, known.serial.trim()),
         size_bytes: known.size_bytes,
-        recorded_by: list.words(),
+        recorded_by: list.description(),
         source: list.source,
         serial: known.serial.clone(),
         key: known.key.clone(),
@@ -195,8 +195,9 @@ fn differs(known: &[&KnownDrive], group: &Group<'_>) -> Option<(&'static str, St
     let recorded: Vec<&String> = known.iter().map(|drive| &drive.model).collect();
     let reported: Vec<&String> = group.drives.iter().map(|drive| &drive.model).collect();
     if models(recorded.clone()) != models(reported.clone()) {
-        let words = |models: Vec<&String>| sorted(models.into_iter().map(|m| format!("{:?}", m.trim()))).join(", ");
-        return Some(("model", words(recorded), words(reported)));
+        let sorted_models =
+            |models: Vec<&String>| sorted(models.into_iter().map(|m| format!("{:?}", m.trim()))).join(", ");
+        return Some(("model", sorted_models(recorded), sorted_models(reported)));
     }
     let recorded = sorted(known.iter().map(|drive| drive.size_bytes.unwrap_or_default()));
     let reported = sorted(group.drives.iter().map(|drive| drive.size_bytes));
@@ -221,7 +222,7 @@ fn physical(list: &DriveList, accepted: &[&KnownDrive], groups: &[Group<'_>], ve
     verdict.differences.extend(lost.map(|known| missing(list, known)));
     for known in list.drives.iter().filter(|known| has_serial(known)) {
         let is_accepted = accepted.contains(&known);
-        let Some(group) = meant(groups, known) else {
+        let Some(group) = group_of_entry(groups, known) else {
             if !is_accepted {
                 verdict.differences.push(missing(list, known));
             }
@@ -229,7 +230,7 @@ fn physical(list: &DriveList, accepted: &[&KnownDrive], groups: &[Group<'_>], ve
         };
         let size = known
             .size_bytes
-            .map_or(Size::Unclear, |said| compare(said, group.bytes()));
+            .map_or(Size::Unclear, |recorded_bytes| compare(recorded_bytes, group.bytes()));
         let field = if !models_agree(&known.model, &group.drives) {
             let reported = group.drives.first().map_or("", |drive| drive.model.trim());
             Some(("model", format!("{:?}", known.model.trim()), format!("{reported:?}")))
@@ -241,10 +242,10 @@ fn physical(list: &DriveList, accepted: &[&KnownDrive], groups: &[Group<'_>], ve
         };
         match field {
             Some((field, recorded, reported)) if !is_accepted => verdict.differences.push(Difference::Field {
-                drive: group.words(),
+                drive: group.description(),
                 field,
                 recorded,
-                recorded_by: list.words(),
+                recorded_by: list.description(),
                 reported,
             }),
             None if size == Size::Agrees => verdict.confirm(group, list.source),
@@ -269,7 +270,7 @@ pub fn unnamed_missing(list: &DriveList, reported: &[ReportedDrive]) -> Vec<Know
 fn unnamed<'a>(list: &'a DriveList, accepted: &[&KnownDrive], groups: &[Group<'_>]) -> Vec<&'a KnownDrive> {
     let named = list.drives.iter().filter(|known| has_serial(known));
     let named: Vec<&str> = named
-        .filter_map(|known| Some(meant(groups, known)?.serial.as_str()))
+        .filter_map(|known| Some(group_of_entry(groups, known)?.serial.as_str()))
         .collect();
     // All drives without a serial number form one group.
     let (alone, together): (Vec<&Group<'_>>, Vec<&Group<'_>>) = groups.iter().partition(|g| !g.serial.is_empty());
@@ -292,7 +293,9 @@ fn unnamed<'a>(list: &'a DriveList, accepted: &[&KnownDrive], groups: &[Group<'_
     });
     entries.retain(|known| {
         let fits = |(bytes, drives): &(u64, Vec<&ReportedDrive>)| {
-            let size = known.size_bytes.map_or(Size::Unclear, |said| compare(said, *bytes));
+            let size = known
+                .size_bytes
+                .map_or(Size::Unclear, |recorded_bytes| compare(recorded_bytes, *bytes));
             size != Size::Differs && models_agree(&known.model, drives)
         };
         let found = free.iter().position(fits);
@@ -310,12 +313,12 @@ pub fn uncovered(lists: &[DriveList], reported: &[ReportedDrive]) -> Vec<String>
     let groups = groups(reported);
     let accepted = lists.iter().filter(|list| list.source == Source::Accepted);
     let lost = accepted.flat_map(|list| list.drives.iter().map(move |known| (list, known)));
-    let lost = lost.filter(|(_, known)| !has_serial(known) || meant(&groups, known).is_none());
+    let lost = lost.filter(|(_, known)| !has_serial(known) || group_of_entry(&groups, known).is_none());
     lost.map(|(list, known)| {
         let size = known
             .size_bytes
             .map_or_else(String::new, |size| format!(" of {size} bytes"));
-        let drive = in_words(&known.name, known.serial.trim());
+        let drive = drive_text(&known.name, known.serial.trim());
         format!("{drive}{size}, which the BMC lists: accepted by {}", list.by)
     })
     .collect()
@@ -346,8 +349,8 @@ const ROUNDING: f64 = 0.005;
 /// Ratios of a size in mixed-up units: KiB for KB, MiB for MB, GiB for GB, TiB for TB.
 const UNITS: [f64; 4] = [1.024, 1.048_576, 1.073_741_824, 1.099_511_627_776];
 
-fn compare(said: u64, reported: u64) -> Size {
-    let ratio = said as f64 / (reported.max(1)) as f64;
+fn compare(recorded_bytes: u64, reported: u64) -> Size {
+    let ratio = recorded_bytes as f64 / (reported.max(1)) as f64;
     let near = |wanted: f64| (ratio / wanted - 1.0).abs() <= ROUNDING;
     if near(1.0) {
         Size::Agrees

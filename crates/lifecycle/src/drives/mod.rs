@@ -171,14 +171,14 @@ impl Group<'_> {
     }
 
     /// The drive, described for people.
-    fn words(&self) -> String {
+    fn description(&self) -> String {
         let names: Vec<&str> = self.drives.iter().map(|drive| drive.name.as_str()).collect();
         let serial = self.drives.first().map_or("", |drive| drive.serial.trim());
-        in_words(&names.join(", "), serial)
+        drive_text(&names.join(", "), serial)
     }
 }
 
-fn in_words(name: &str, serial: &str) -> String {
+fn drive_text(name: &str, serial: &str) -> String {
     match (name, serial) {
         (name, "") => format!("drive {name} (no serial number)"),
         ("", serial) => format!("drive with serial number {serial}"),
@@ -209,7 +209,7 @@ fn groups(reported: &[ReportedDrive]) -> Vec<Group<'_>> {
 const SERIAL_LEAST: usize = 8;
 
 /// The group that a BMC's entry refers to.
-fn meant<'a, 'b>(groups: &'a [Group<'b>], entry: &KnownDrive) -> Option<&'a Group<'b>> {
+fn group_of_entry<'a, 'b>(groups: &'a [Group<'b>], entry: &KnownDrive) -> Option<&'a Group<'b>> {
     let serial = plain(&entry.serial);
     let cut = |group: &&Group<'_>| {
         group.serial.len().min(serial.len()) >= SERIAL_LEAST

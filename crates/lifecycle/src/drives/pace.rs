@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{DriveList, ReportedDrive, Source, groups, meant, plain};
+use super::{DriveList, ReportedDrive, Source, group_of_entry, groups, plain};
 
 /// Highest rate of a drive's link in bytes a second, by protocol. `docs/erase-certificates.md` has the sources.
 const LINKS: [(&str, &str, u64); 5] = [
@@ -72,14 +72,14 @@ pub fn too_fast(lists: &[DriveList], reported: &[ReportedDrive], elapsed_us: u64
             .flat_map(|source| lists.iter().filter(move |list| list.source == source))
             .flat_map(|list| &list.drives)
             .filter(|drive| !drive.protocol.is_empty())
-            .find(|drive| meant(&groups, drive).is_some_and(|meant| meant.serial == group.serial))
+            .find(|drive| group_of_entry(&groups, drive).is_some_and(|entry_group| entry_group.serial == group.serial))
             .map_or("", |drive| drive.protocol.as_str());
         let (link, bytes_per_s) = link_of(protocol);
         let moved = group.drives.iter().map(|drive| drive.moved_bytes);
         let bytes = moved.fold(0, u64::saturating_add);
         let least_us = u64::try_from(u128::from(bytes) * 1_000_000 / u128::from(bytes_per_s)).unwrap_or(u64::MAX);
         (elapsed_us < least_us).then(|| TooFast {
-            drive: group.words(),
+            drive: group.description(),
             link,
             bytes_per_s,
             bytes,

@@ -120,16 +120,16 @@ fn a_hidden_namespace_is_a_difference_and_the_honest_report_is_none() {
     ];
     assert_eq!(judge(&lists, &reported(&spaces)).differences, []);
     let hidden = judge(&lists, &reported(&spaces[..1])).differences;
-    let words: Vec<String> = hidden.iter().map(ToString::to_string).collect();
-    assert!(words[0].contains("number of namespaces 2 recorded"), "{words:?}");
-    assert!(words[1].contains("size 4000 bytes recorded by the BMC"), "{words:?}");
+    let texts: Vec<String> = hidden.iter().map(ToString::to_string).collect();
+    assert!(texts[0].contains("number of namespaces 2 recorded"), "{texts:?}");
+    assert!(texts[1].contains("size 4000 bytes recorded by the BMC"), "{texts:?}");
     // One namespace grows by the other's loss: the sum stays the same.
     let mut moved = reported(&spaces);
     (moved[0].size_bytes, moved[1].size_bytes) = (2000, 2000);
-    let words = judge(&lists, &moved).differences[0].to_string();
+    let text = judge(&lists, &moved).differences[0].to_string();
     assert!(
-        words.contains("1000 + 3000 bytes") && words.contains("2000 + 2000 bytes"),
-        "{words}"
+        text.contains("1000 + 3000 bytes") && text.contains("2000 + 2000 bytes"),
+        "{text}"
     );
 }
 
@@ -247,9 +247,9 @@ fn a_drive_that_only_the_bmc_lists_is_missing_until_an_operator_accepts_that() {
     let accepted = [bmc, list(Source::Operator, &two()), list(Source::Accepted, &[behind])];
     let verdict = judge(&accepted, &reported(&two()));
     assert_eq!(verdict.differences, []);
-    let words = uncovered(&accepted, &reported(&two()));
-    assert!(words.len() == 1 && words[0].contains("RAIDMEMBER1"), "{words:?}");
-    assert!(words[0].ends_with("accepted by ann"), "{words:?}");
+    let texts = uncovered(&accepted, &reported(&two()));
+    assert!(texts.len() == 1 && texts[0].contains("RAIDMEMBER1"), "{texts:?}");
+    assert!(texts[0].ends_with("accepted by ann"), "{texts:?}");
     let first = [list(Source::Accepted, &two()[..1])];
     assert_eq!(
         uncovered(&first, &reported(&two())),
@@ -304,8 +304,8 @@ fn drives_without_serial_numbers_are_compared_together() {
     report.reverse();
     assert_eq!(judge(&lists, &report).differences, []);
     report.pop();
-    let words = judge(&lists, &report).differences[0].to_string();
-    assert!(words.contains("number of such drives 2 recorded"), "{words}");
+    let text = judge(&lists, &report).differences[0].to_string();
+    assert!(text.contains("number of such drives 2 recorded"), "{text}");
 }
 
 #[test]

@@ -28,10 +28,10 @@ impl Holder {
     /// The holder by the claim.
     #[must_use]
     pub fn of(claim: Option<&Claim>) -> Self {
-        let seat = claim.and_then(|claim| claim.cluster.as_ref());
+        let cluster_claim = claim.and_then(|claim| claim.cluster.as_ref());
         Self {
             customer: claim.map(|claim| claim.customer.clone()).unwrap_or_default(),
-            cluster: seat.map(|seat| seat.cluster.clone()),
+            cluster: cluster_claim.map(|cluster_claim| cluster_claim.cluster.clone()),
         }
     }
 }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::chart::CHART;
 use crate::chart::State;
-use crate::node::{Evidence, Seat, Wanted};
+use crate::node::{ClusterClaim, Evidence, Wanted};
 use crate::outcome::apply;
 
 fn claim(customer: &'static str, cluster: Option<&'static str>) -> Claim {
@@ -21,7 +21,7 @@ fn claim(customer: &'static str, cluster: Option<&'static str>) -> Claim {
         release_requested: false,
         handed_over: None,
         customer: customer.into(),
-        cluster: cluster.map(|cluster| Seat {
+        cluster: cluster.map(|cluster| ClusterClaim {
             cluster: cluster.into(),
             let_go: None,
             build: 0,
@@ -94,8 +94,8 @@ fn a_node_is_in_use_from_its_hand_over_on() {
 }
 
 #[test]
-fn every_way_out_of_active_but_a_reimage_ends_it_once() {
-    let mut ways = 0;
+fn every_exit_from_active_but_a_reimage_ends_the_use_once() {
+    let mut exits = 0;
     for row in CHART.iter().filter(|row| row.from.contains(&State::Active)) {
         let (_, effect) = take(row.edge, &node(State::Active, "acme"));
         let mut book = Book {
@@ -110,13 +110,13 @@ fn every_way_out_of_active_but_a_reimage_ends_it_once() {
             "{}",
             row.edge
         );
-        ways += 1;
+        exits += 1;
     }
-    assert_eq!(ways, 4, "reimaged, released, condemned, held");
+    assert_eq!(exits, 4, "reimaged, released, condemned, held");
 }
 
 #[test]
-fn a_reimage_for_another_customer_ends_it_for_the_former() {
+fn a_reimage_for_another_customer_ends_the_use_of_the_former() {
     let (_, effect) = take(Edge::Reimaged, &node(State::Active, "bolt"));
     let mut book = Book {
         running: Some(holder("acme")),
@@ -130,7 +130,7 @@ proptest! {
     /// Any walk over the chart, whatever holder a reimage is for: the node is in use exactly while it is active, and after
     /// a reimage until it is active again or leaves that way.
     #[test]
-    fn it_runs_while_active_and_through_a_reimage(
+    fn use_continues_while_active_and_through_a_reimage(
         steps in proptest::collection::vec((any::<proptest::sample::Index>(), any::<bool>()), 1..200)
     ) {
         let mut node = node(State::Available, "acme");

@@ -16,7 +16,7 @@ async fn waits(connections: &Arc<Connections>, address: IpAddr) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_oldest_idle_connection_gives_way_when_the_listener_is_full() {
+async fn the_oldest_idle_connection_is_closed_when_the_listener_is_full() {
     let connections = connections(3, 3, 9);
     let mut slots = Vec::new();
     for n in 1..=3 {
@@ -50,7 +50,7 @@ async fn the_oldest_idle_connection_gives_way_when_the_listener_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_has_too_many_takes_from_itself_alone() {
+async fn an_address_over_its_limit_closes_only_its_own_connections() {
     let connections = connections(9, 9, 2);
     let other = connections.admit(address(1)).await.unwrap();
     let mut own = Vec::new();

@@ -132,7 +132,7 @@ fn as_server(request: &Request, lookup: &Lookup, settings: &Settings) -> Result<
         MessageKind::Discover => Ok(given(AnswerKind::Offer, Some(address))),
         // The client already has an address and requests the other settings (RFC 2131, section 3.4).
         MessageKind::Inform => Ok(given(AnswerKind::Ack, None)),
-        MessageKind::Request if request.client.requested.is_none_or(|asked| asked == address) => {
+        MessageKind::Request if request.client.requested.is_none_or(|requested| requested == address) => {
             Ok(given(AnswerKind::Ack, Some(address)))
         }
         MessageKind::Request => Ok(Answer {

@@ -14,17 +14,25 @@ use crate::directory::OneTimeToken;
 const MIN_REPLY_BYTES: usize = 300;
 /// Usable bytes of the header's file field: 128 bytes with its null.
 const MAX_FILE_FIELD_BYTES: usize = 127;
-/// PXE 2.1, table 2-1, PXE_DISCOVERY_CONTROL: no broadcast or multicast discovery, and bit 3: "download the boot file named
-/// here and ask nobody else".
-const SKIP_DISCOVERY: [u8; 4] = [6, 1, 0x08, 255];
-/// iPXE's encapsulated options (175), sub-option 176 "no-pxedhcp": do not wait for a proxyDHCP server.
+/// Most bytes of an option: its length field is one byte.
+const MAX_OPTION_BYTES: usize = 255;
+/// The option of a relay agent (RFC 3046).
+const RELAY_INFO: u8 = 82;
+/// iPXE's encapsulated options.
+const IPXE_OPTIONS: u8 = 175;
+/// The end mark of a list of options.
+const END: u8 = 255;
+/// PXE options with one entry, PXE_DISCOVERY_CONTROL (6), and in it bit 3: the client downloads the boot file of this
+/// answer, without a discovery of boot servers (PXE 2.1, table 2-1).
+const SKIP_DISCOVERY: [u8; 4] = [6, 1, 0x08, END];
+/// Sub-option 176 of iPXE's options, "no-pxedhcp": the client does not wait for a proxyDHCP server.
 const NO_PROXY_WAIT: [u8; 3] = [176, 1, 1];
 
 /// A message, ready to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     pub bytes: Vec<u8>,
-    /// A relay agent, the client, or the broadcast address of the link.
+    /// Address and port of a relay agent, of the client, or of all hosts on the link.
     pub destination: SocketAddrV4,
 }
 
@@ -41,8 +49,8 @@ pub enum EncodeError {
     Encoder(String),
 }
 
-/// Encodes `answer` to `request`. `from` is the source of the request; it is the destination on the boot server's port, and
-/// its port is used for relays that request it.
+/// Encodes `answer`, the answer to `request`. `from` is the source of the request: a request on the boot server's port is
+/// answered there, and a relay may request an answer to its source port.
 pub fn reply(
     request: &Request,
     answer: &Answer,
@@ -64,9 +72,9 @@ pub fn reply(
     if let Some(info) = &request.relay_info {
         // The relay information follows all other options (RFC 3046, section 2.2), unchanged, before the end mark.
         bytes.pop();
-        bytes.extend([82, u8::try_from(info.len()).unwrap_or(0)]);
+        bytes.extend([RELAY_INFO, u8::try_from(info.len()).unwrap_or(0)]);
         bytes.extend_from_slice(info);
-        bytes.push(255);
+        bytes.push(END);
     }
     if bytes.len() < MIN_REPLY_BYTES {
         bytes.resize(MIN_REPLY_BYTES, 0);
@@ -78,31 +86,31 @@ pub fn reply(
 }
 
 fn header(request: &Request, answer: &Answer, settings: &Settings) -> Message {
+    let is_nak = answer.kind == AnswerKind::Nak;
+    let client_address = if is_nak { Ipv4Addr::UNSPECIFIED } else { request.ciaddr };
+    // The server of the boot file.
+    let next_server = if answer.boot.is_ok() {
+        settings.server_ip
+    } else {
+        Ipv4Addr::UNSPECIFIED
+    };
     let mut message = Message::new_with_id(
         request.xid,
-        if answer.kind == AnswerKind::Nak {
-            Ipv4Addr::UNSPECIFIED
-        } else {
-            request.ciaddr
-        },
+        client_address,
         answer.address.unwrap_or(Ipv4Addr::UNSPECIFIED),
-        // The next server: the server of the boot file.
-        if answer.boot.is_ok() {
-            settings.server_ip
-        } else {
-            Ipv4Addr::UNSPECIFIED
-        },
+        next_server,
         request.giaddr,
         &request.client.mac.0,
     );
     message.set_opcode(Opcode::BootReply).set_htype(HType::Eth);
-    let to_relay = answer.kind == AnswerKind::Nak && request.client.relay.is_some();
-    if request.broadcast || to_relay {
+    let is_relayed_nak = is_nak && request.client.relay.is_some();
+    if request.broadcast || is_relayed_nak {
         message.set_flags(Flags::default().set_broadcast());
     }
     message
 }
 
+/// Adds the message type, and the ids of server and client.
 fn add_identity(message: &mut Message, request: &Request, answer: &Answer, settings: &Settings) {
     let kind = match answer.kind {
         AnswerKind::Offer | AnswerKind::ProxyOffer => MessageType::Offer,
@@ -122,6 +130,7 @@ fn add_identity(message: &mut Message, request: &Request, answer: &Answer, setti
     }
 }
 
+/// Adds the settings of the client's network, and the times of its lease if it gets an address.
 fn add_network(message: &mut Message, subnet: &Subnet, answer: &Answer) {
     let options = message.opts_mut();
     options.insert(DhcpOption::SubnetMask(subnet.network.netmask()));
@@ -143,6 +152,7 @@ fn add_network(message: &mut Message, subnet: &Subnet, answer: &Answer) {
     }
 }
 
+/// Adds the boot file, and the options that its firmware or iPXE needs beside it.
 fn add_boot(
     message: &mut Message,
     request: &Request,
@@ -151,22 +161,9 @@ fn add_boot(
     token: Option<&OneTimeToken>,
     settings: &Settings,
 ) -> Result<(), EncodeError> {
-    let proxy = matches!(answer.kind, AnswerKind::ProxyOffer | AnswerKind::ProxyAck);
-    let base = settings.http_base();
-    let file = match stage {
-        FirstStage::Tftp(name) | FirstStage::Shim(name) => (*name).to_owned(),
-        FirstStage::Http(name) => format!("{base}/boot/v1/efi/{name}"),
-        FirstStage::Script => {
-            let mac = request.client.mac;
-            let token = match token {
-                Some(token) => format!("&token={}", token.expose()),
-                None if answer.needs_token() => return Err(EncodeError::NoToken),
-                None => String::new(),
-            };
-            format!("{base}/boot/v1/script?mac={mac}{token}")
-        }
-    };
-    if file.len() > 255 {
+    let is_proxy = matches!(answer.kind, AnswerKind::ProxyOffer | AnswerKind::ProxyAck);
+    let file = boot_file(request, answer, stage, token, settings)?;
+    if file.len() > MAX_OPTION_BYTES {
         return Err(EncodeError::UrlTooLong(file.len()));
     }
     if file.len() <= MAX_FILE_FIELD_BYTES {
@@ -180,23 +177,48 @@ fn add_boot(
         }
         FirstStage::Script => {
             options.insert(DhcpOption::BootfileName(file.into_bytes()));
-            if !proxy {
-                let data = NO_PROXY_WAIT.to_vec();
-                options.insert(DhcpOption::Unknown(UnknownOption::new(OptionCode::Unknown(175), data)));
+            if !is_proxy {
+                let code = OptionCode::Unknown(IPXE_OPTIONS);
+                options.insert(DhcpOption::Unknown(UnknownOption::new(code, NO_PROXY_WAIT.to_vec())));
             }
         }
         FirstStage::Tftp(_) | FirstStage::Shim(_) => {
             options.insert(DhcpOption::TFTPServerName(settings.server_ip.to_string().into_bytes()));
         }
     }
-    if proxy && !matches!(stage, FirstStage::Http(_)) {
+    if is_proxy && !matches!(stage, FirstStage::Http(_)) {
         options.insert(DhcpOption::ClassIdentifier(b"PXEClient".to_vec()));
         options.insert(DhcpOption::VendorExtensions(SKIP_DISCOVERY.to_vec()));
     }
     Ok(())
 }
 
-/// RFC 2131, section 4.1. A client without an address is reachable only by broadcast, which needs no ARP entry.
+/// The name of the boot file over TFTP, or its URL.
+fn boot_file(
+    request: &Request,
+    answer: &Answer,
+    stage: &FirstStage,
+    token: Option<&OneTimeToken>,
+    settings: &Settings,
+) -> Result<String, EncodeError> {
+    let base = settings.http_base();
+    Ok(match stage {
+        FirstStage::Tftp(name) | FirstStage::Shim(name) => (*name).to_owned(),
+        FirstStage::Http(name) => format!("{base}/boot/v1/efi/{name}"),
+        FirstStage::Script => {
+            let mac = request.client.mac;
+            let token = match token {
+                Some(token) => format!("&token={}", token.expose()),
+                None if answer.needs_token() => return Err(EncodeError::NoToken),
+                None => String::new(),
+            };
+            format!("{base}/boot/v1/script?mac={mac}{token}")
+        }
+    })
+}
+
+/// The address and port for the reply (RFC 2131, section 4.1). A client without an address is reachable only by broadcast,
+/// which needs no ARP entry.
 fn destination(request: &Request, answer: &Answer, from: SocketAddrV4, settings: &Settings) -> SocketAddrV4 {
     if request.port == Port::BootServer {
         return from;
@@ -209,12 +231,17 @@ fn destination(request: &Request, answer: &Answer, from: SocketAddrV4, settings:
         };
         return SocketAddrV4::new(relay, port);
     }
-    let reachable = answer.kind != AnswerKind::Nak && !request.ciaddr.is_unspecified();
-    let address = if reachable { request.ciaddr } else { Ipv4Addr::BROADCAST };
+    let has_address = answer.kind != AnswerKind::Nak && !request.ciaddr.is_unspecified();
+    let address = if has_address {
+        request.ciaddr
+    } else {
+        Ipv4Addr::BROADCAST
+    };
     SocketAddrV4::new(address, settings.client_port())
 }
 
+/// Whether a name is safe in the host name option: 1 to 63 letters, digits, hyphens and dots.
 fn is_host_name(name: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
-    (1..=63).contains(&name.len()) && name.bytes().all(allowed)
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
+    (1..=63).contains(&name.len()) && name.bytes().all(is_allowed)
 }

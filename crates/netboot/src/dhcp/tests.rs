@@ -405,7 +405,7 @@ fn a_refusal_through_a_relay_is_to_be_broadcast_there() {
 }
 
 #[test]
-fn the_record_of_an_answer_ends_with_what_was_given_or_refused() {
+fn the_record_of_an_answer_ends_with_the_given_or_refused_address() {
     let text = |packet: &Packet| match decided(packet, Port::Server, &network(), &settings()) {
         (request, Decision::Answer(answer)) => server::answer_text(&request, &network(), &answer),
         (_, ignored) => panic!("ignored: {ignored:?}"),
@@ -480,7 +480,7 @@ fn a_proxy_keeps_quiet_otherwise() {
 }
 
 #[test]
-fn clients_are_told_apart() {
+fn clients_are_distinguished() {
     let settings = settings();
     let parse = |packet: Packet| Request::parse(&packet.bytes(), Port::Server, &settings).unwrap().client;
     assert_eq!(parse(Packet::new(1)).kind, Kind::Plain);
@@ -505,7 +505,7 @@ fn clients_are_told_apart() {
 }
 
 #[test]
-fn malformed_packets_are_called_by_their_fault() {
+fn malformed_packets_have_a_named_fault() {
     let settings = settings();
     let parse = |bytes: &[u8]| Request::parse(bytes, Port::Server, &settings).unwrap_err();
     let good = Packet::new(1);

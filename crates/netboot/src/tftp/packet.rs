@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_read_is_refused() {
+    fn only_plain_read_requests_are_accepted() {
         assert_eq!(ReadRequest::parse(b"\0\x02a\0octet\0"), Err(Fault::Write));
         assert_eq!(ReadRequest::parse(b"\0\x04\0\x01"), Err(Fault::Stray));
         assert_eq!(parse(&["a", "netascii"]), Err(Fault::Mode));

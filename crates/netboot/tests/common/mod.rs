@@ -73,7 +73,7 @@ impl MemoryDirectory {
     }
 
     /// The clients that were looked up.
-    #[allow(dead_code, reason = "not every test file asks")]
+    #[allow(dead_code, reason = "not every test file uses it")]
     pub fn clients(&self) -> Vec<Client> {
         self.clients.lock().unwrap().clone()
     }
@@ -101,7 +101,7 @@ impl MemoryDirectory {
     }
 
     /// Waits for the first stage of this kind.
-    #[allow(dead_code, reason = "not every test file asks")]
+    #[allow(dead_code, reason = "not every test file uses it")]
     pub async fn wait_for_stage(&self, mac: Mac, stage: Stage, limit: Duration) -> StageReport {
         self.wait_for(mac, stage.name(), limit, |seen| seen.stage == stage)
             .await

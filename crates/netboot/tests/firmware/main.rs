@@ -179,8 +179,8 @@ fn a_node_that_boots_from_disk_gets_past_the_network() {
 
 /// dnsmasq assigns addresses, this server adds the boot file: with UEFI firmware and with iPXE in one boot.
 #[test]
-fn proxy_dhcp_beside_dnsmasq() {
-    in_namespace("proxy_dhcp_beside_dnsmasq", async {
+fn proxy_dhcp_with_dnsmasq() {
+    in_namespace("proxy_dhcp_with_dnsmasq", async {
         let lab = Lab::start(DhcpMode::Proxy, IPXE).await;
         let _dnsmasq = lab.dnsmasq();
         let mut vm = Vm::start(&lab, &Firmware::OvmfPxe);
@@ -198,7 +198,7 @@ fn proxy_dhcp_beside_dnsmasq() {
             ],
         );
         assert_eq!(lab.counter("dhcp_offer_total"), 0);
-        lab.print_seconds("OVMF PXE, proxyDHCP beside dnsmasq");
+        lab.print_seconds("OVMF PXE, proxyDHCP with dnsmasq");
     });
 }
 

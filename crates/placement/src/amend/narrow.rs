@@ -3,6 +3,7 @@
 use crate::hall::Hall;
 use crate::links::Mask;
 use crate::request::Placement;
+use crate::spec::PodId;
 
 /// The links that a cluster may use in its own units, while it is out of the hall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +80,7 @@ pub(super) fn widen(hall: &mut Hall, narrowed: Narrowed) {
 }
 
 fn set(hall: &mut Hall, at: usize, links: Mask) {
+    let counted = hall.wirings(PodId(hall.units[at].pod)).spines.counted(links);
     let unit = &mut hall.units[at];
-    unit.links = links;
-    unit.counted = hall.wirings.spines.counted(links);
+    (unit.links, unit.counted) = (links, counted);
 }

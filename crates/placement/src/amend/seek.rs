@@ -124,8 +124,11 @@ impl Seek<'_, '_> {
     fn draw_pool(&mut self, own: &[u32], needed: u32) -> Option<usize> {
         let view = self.view;
         let pods: BTreeSet<u32> = own.iter().map(|&u| view.hall.units[u as usize].pod).collect();
+        // All units of a cluster are in one fabric.
+        let fabric = own.first().map(|&u| view.hall.fabric_of(u));
         let mut pool: Vec<u32> = (0..view.caps.len() as u32)
             .filter(|&u| view.caps[u as usize] > 0 && view.kept_in(u) == 0)
+            .filter(|&u| fabric.is_none_or(|fabric| view.hall.fabric_of(u) == fabric))
             .collect();
         let key = |&u: &u32| {
             let (unit, cap) = (&view.hall.units[u as usize], view.caps[u as usize]);
@@ -215,7 +218,7 @@ impl Seek<'_, '_> {
             let cap = view.caps[u as usize];
             (bandwidth.nodes(links.count_ones()).min(cap), cap)
         };
-        let counted = |u: u32| even.common & view.hall.units[u as usize].counted;
+        let counted = |u: u32| even.links_with(view.hall, u);
         let chosen = even.units.iter().map(|&u| (u, gives(u, even.common)));
         let chosen: Vec<_> = chosen.chain(odd.map(|u| (u, gives(u, counted(u))))).collect();
         let too_big = chosen

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_placement::*;
 
+pub mod exact;
+pub mod feed_loss;
 mod route;
 
 pub use route::Own;
@@ -123,12 +125,13 @@ pub fn hall_spec(dice: &mut Dice, size: Size) -> HallSpec {
                 let label = LabelId(spec.labels.len() as u32 - 1);
                 spec.nodes.push(NodeSpec {
                     name: format!("n{}", spec.nodes.len()),
-                    unit: UnitId(unit),
+                    unit: Some(UnitId(unit)),
                     sku: SkuId(u32::from(two_skus && dice.chance(30))),
                     psus: psus.into_iter().map(DomainId).collect(),
                     cooling: vec![(CoolingId((host % loops) as u32), 10_000)],
                     labels: vec![label],
                     excluded: dice.chance(8),
+                    impaired: false,
                 });
             }
             unit += 1;
@@ -198,7 +201,7 @@ pub fn used_hall(seed: u64, size: Size) -> (Hall, Dice) {
     let mut dice = Dice(seed);
     let spec = hall_spec(&mut dice, size);
     let mut hall = Hall::new(spec).unwrap();
-    let links = hall.wirings().spines.all();
+    let links = hall.wirings(PodId(0)).spines.all();
     for unit in 0..hall.spec().pods.iter().map(|p| p.units.len()).sum::<usize>() {
         if dice.chance(25) {
             let broken = u128::from(dice.next()) & links & u128::from(dice.next());
@@ -235,6 +238,11 @@ pub fn judge(hall: &Hall) -> Vec<String> {
             }
             if spec.nodes[node.at()].excluded {
                 faults.push(format!("{node:?} is held out"));
+            }
+            let request = &placement.request;
+            let asks_for_all_rails = request.bandwidth == Bandwidth::FULL && request.nodes + request.spares > 1;
+            if spec.nodes[node.at()].impaired && asks_for_all_rails {
+                faults.push(format!("{node:?} lacks a rail of a non-blocking cluster"));
             }
         }
         for unit in &placement.units {
@@ -407,7 +415,8 @@ fn judge_tenants(hall: &Hall, owner: &BTreeMap<NodeId, ClusterId>) -> Vec<String
 /// Whether the cluster's own links route every traffic pattern. Tries all permutations of its nodes if possible,
 /// otherwise many random ones.
 fn judge_shape(hall: &Hall, placement: &Placement) -> Vec<String> {
-    let own = Own::of(hall.wirings(), &placement.units, &placement.cores);
+    let wirings = hall.wirings(placement.units[0].pod);
+    let own = Own::of(wirings, &placement.units, &placement.cores);
     if placement.request.bandwidth != Bandwidth::FULL {
         return if own.connected() {
             Vec::new()

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Switches, UnsupportedFabric, Wiring};
+use super::Switches;
+use super::positions::bit;
+use super::wiring::low_and_high;
 use rackwright_placement::Mask;
 use rackwright_site::model::{Port, Site, SwitchId, SwitchRole};
 
@@ -23,29 +25,19 @@ pub(crate) struct Broken {
     pub at: Vec<(Place, Mask)>,
 }
 
-/// Finds the positions of these cables. Cables of nodes and unknown labels are skipped.
-pub(crate) fn locate(
-    site: &Site,
-    switches: &Switches,
-    labels: &BTreeSet<String>,
-) -> Result<Vec<Broken>, UnsupportedFabric> {
+/// Finds the positions of these cables. Skipped are unknown labels, and cables of nodes and of switches that are left
+/// out.
+pub(crate) fn locate(site: &Site, switches: &Switches, labels: &BTreeSet<String>) -> Vec<Broken> {
     if labels.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    let wiring = Wiring::of(site)?;
-    let tree = wiring.tree(site)?;
-    let spines = spine_places(site, switches, &wiring)?;
     let mut seen: BTreeMap<(SwitchId, SwitchId), u32> = BTreeMap::new();
     let mut found = Vec::new();
     for cable in &site.cables {
         let (Port::Switch { switch: a, .. }, Port::Switch { switch: b, .. }) = (cable.a, cable.b) else {
             continue;
         };
-        let (low, high) = if site.switch(a).role < site.switch(b).role {
-            (a, b)
-        } else {
-            (b, a)
-        };
+        let (low, high) = low_and_high(site, a, b);
         // Parallel cables between two switches are numbered in the order of the site.
         let number = seen.entry((low, high)).or_default();
         let parallel = *number;
@@ -53,61 +45,48 @@ pub(crate) fn locate(
         if !labels.contains(&*cable.label) {
             continue;
         }
-        let (above, _) = wiring.evenly(site, low)?;
-        let Some(peer) = above.iter().position(|one| *one == high) else {
-            continue;
-        };
-        let peer = u32::try_from(peer).unwrap_or(u32::MAX);
-        let at = if site.switch(low).role == SwitchRole::Leaf {
-            let unit = switches.unit_of_leaf(low).map(Place::Unit);
-            unit.map(|unit| (unit, bit(parallel, peer, tree.spines)))
-                .into_iter()
-                .collect()
+        let at: Vec<(Place, Mask)> = if site.switch(low).role == SwitchRole::Leaf {
+            uplink(site, switches, low, high, parallel).into_iter().collect()
         } else {
-            // Rails that share a spine each use a part of its links, and all rails are allocated alike, so this link
-            // counts as broken on each of these rails.
-            let (core, number) = (part(peer, tree.cores_per_spine), part(parallel, tree.links_per_core));
-            let places = spines.get(&low).into_iter().flatten();
-            let mask = bit(number, core, tree.cores_per_spine);
-            places.map(|&(pod, place)| (Place::Spine(pod, place), mask)).collect()
+            core_links(switches, low, high, parallel)
         };
-        found.push(Broken {
-            label: cable.label.to_string(),
-            at,
-        });
-    }
-    Ok(found)
-}
-
-fn part(of: u32, size: u32) -> u32 {
-    of.checked_rem(size).unwrap_or(0)
-}
-
-/// The bit of link `parallel` to `peer` among `peers`, in the numbering of [`rackwright_placement::Wiring`].
-fn bit(parallel: u32, peer: u32, peers: u32) -> Mask {
-    let at = parallel.saturating_mul(peers).saturating_add(peer);
-    1_u128.checked_shl(at).unwrap_or(0)
-}
-
-/// Pod and position of each spine, on every rail that uses it.
-fn spine_places(
-    site: &Site,
-    switches: &Switches,
-    wiring: &Wiring,
-) -> Result<BTreeMap<SwitchId, BTreeSet<(usize, usize)>>, UnsupportedFabric> {
-    let mut places: BTreeMap<SwitchId, BTreeSet<(usize, usize)>> = BTreeMap::new();
-    let mut pods: Vec<u16> = Vec::new();
-    for leaves in &switches.leaves {
-        let pod = leaves.first().map_or(1, |leaf| site.switch(*leaf).pod.unwrap_or(1));
-        if pods.last() != Some(&pod) {
-            pods.push(pod);
+        if !at.is_empty() {
+            found.push(Broken {
+                label: cable.label.to_string(),
+                at,
+            });
         }
-        for leaf in leaves {
-            let (spines, _) = wiring.evenly(site, *leaf)?;
-            for (place, spine) in spines.into_iter().enumerate() {
-                places.entry(spine).or_default().insert((pods.len() - 1, place));
+    }
+    found
+}
+
+/// The position of cable `number` between a leaf and a spine.
+fn uplink(site: &Site, switches: &Switches, leaf: SwitchId, spine: SwitchId, number: u32) -> Option<(Place, Mask)> {
+    let unit = switches.unit_of_leaf(leaf)?;
+    let (fabric, pod) = switches.pods[switches.pod_of_unit[unit]];
+    let positions = &switches.fabrics[fabric];
+    let spines = positions.spines.get(&pod)?.get(&site.switch(leaf).rail)?;
+    let place = spines.iter().position(|other| *other == Some(spine))?;
+    let used = number < positions.tree.links_per_spine;
+    used.then(|| (Place::Unit(unit), bit(number, place as u32, positions.tree.spines)))
+}
+
+/// The positions of cable `number` between a spine and a core. Rails that share a spine each use a part of its links,
+/// and all rails are allocated alike, so this link counts as broken on each of these rails.
+fn core_links(switches: &Switches, spine: SwitchId, core: SwitchId, number: u32) -> Vec<(Place, Mask)> {
+    let mut at: BTreeMap<Place, Mask> = BTreeMap::new();
+    for (pod, (fabric, of_site)) in switches.pods.iter().enumerate() {
+        let positions = &switches.fabrics[*fabric];
+        for (rail, spines) in positions.spines.get(of_site).into_iter().flatten() {
+            let Some(place) = spines.iter().position(|other| *other == Some(spine)) else {
+                continue;
+            };
+            let cores = positions.cores.get(&(*rail, place)).into_iter().flatten();
+            for (core_place, _) in cores.enumerate().filter(|(_, other)| **other == core) {
+                let link = positions.core_link(core_place as u32, number);
+                *at.entry(Place::Spine(pod, place)).or_default() |= link;
             }
         }
     }
-    Ok(places)
+    at.into_iter().filter(|(_, mask)| *mask != 0).collect()
 }

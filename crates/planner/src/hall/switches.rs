@@ -1,11 +1,8 @@
 //! The switches of a hall's units, spines and cores. All rails are wired and allocated alike, so names refer to the
 //! first rail.
 
-use std::collections::BTreeMap;
-
-use super::{UnitKey, UnsupportedFabric, Wiring, unit_of};
-use rackwright_placement::Tree;
-use rackwright_site::model::{Site, SwitchId, SwitchRole};
+use super::positions::{Positions, Spines};
+use rackwright_site::model::SwitchId;
 
 /// Switches by their position in the hall.
 #[derive(Debug, Clone, Default)]
@@ -13,47 +10,17 @@ pub(crate) struct Switches {
     /// By unit: its leaves, by rail.
     pub leaves: Vec<Vec<SwitchId>>,
     /// By pod: the spines of the first rail, by position.
-    pub spines: Vec<Vec<SwitchId>>,
+    pub spines: Vec<Spines>,
     /// By pod and spine: the cores above it that belong to the first rail, by position.
-    pub cores: Vec<Vec<Vec<SwitchId>>>,
+    pub cores: Vec<Vec<Vec<Option<SwitchId>>>>,
+    /// The pod of each unit.
+    pub(super) pod_of_unit: Vec<usize>,
+    /// By pod: its fabric in `fabrics`, and its number in the site.
+    pub(super) pods: Vec<(usize, u16)>,
+    pub(super) fabrics: Vec<Positions>,
 }
 
 impl Switches {
-    pub(super) fn of(site: &Site, wiring: &Wiring, keys: &[UnitKey], tree: Tree) -> Result<Self, UnsupportedFabric> {
-        let mut leaves: BTreeMap<UnitKey, Vec<SwitchId>> = BTreeMap::new();
-        for id in site.switch_ids() {
-            let switch = site.switch(id);
-            if switch.role == SwitchRole::Leaf
-                && let Some(key) = unit_of(switch)
-            {
-                leaves.entry(key).or_default().push(id);
-            }
-        }
-        let mut switches = Self::default();
-        let mut pods: Vec<u16> = Vec::new();
-        for key in keys {
-            let mut of_unit = leaves.remove(key).unwrap_or_default();
-            of_unit.sort_by_key(|&leaf| (site.switch(leaf).rail, leaf));
-            if pods.last() != Some(&key.0) {
-                pods.push(key.0);
-                let (spines, _) = match of_unit.first() {
-                    Some(&leaf) => wiring.evenly(site, leaf)?,
-                    None => (Vec::new(), 0),
-                };
-                let mut above = Vec::with_capacity(spines.len());
-                for &spine in &spines {
-                    let (mut cores, _) = wiring.evenly(site, spine)?;
-                    cores.truncate(tree.cores_per_spine as usize);
-                    above.push(cores);
-                }
-                switches.spines.push(spines);
-                switches.cores.push(above);
-            }
-            switches.leaves.push(of_unit);
-        }
-        Ok(switches)
-    }
-
     /// The unit of a leaf.
     pub fn unit_of_leaf(&self, leaf: SwitchId) -> Option<usize> {
         self.leaves.iter().position(|of_unit| of_unit.contains(&leaf))
@@ -61,7 +28,7 @@ impl Switches {
 
     /// Pod and position of a spine.
     pub fn place_of_spine(&self, spine: SwitchId) -> Option<(usize, usize)> {
-        let place = |spines: &Vec<SwitchId>| spines.iter().position(|&other| other == spine);
+        let place = |spines: &Spines| spines.iter().position(|&other| other == Some(spine));
         let mut pods = self.spines.iter().enumerate();
         pods.find_map(|(pod, spines)| place(spines).map(|place| (pod, place)))
     }

@@ -4,8 +4,10 @@
 //! single leaf shows which nodes are close. The unit is the leaves' `scalable_unit` if the site gives one, otherwise
 //! all leaves that share nodes. A pod is all units below the same spines, a fabric all pods below the same cores.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::sets::Sets;
 use rackwright_site::model::{NodeId, Port, Site, SwitchId, SwitchRole};
 
 /// A cable from an HCA to a leaf.
@@ -88,12 +90,21 @@ impl Groups {
         groups
     }
 
-    /// The unit of a node. Error: the names of the units, if its leaves are in several.
+    /// The unit of a node in the fabric that has most of its cables: cables to storage do not count. Error: the names
+    /// of the units, if its leaves in this fabric are in several.
     pub(super) fn unit(&self, node: NodeId) -> Result<Option<usize>, Vec<&str>> {
-        let units: BTreeSet<usize> = self.uplinks[node.index()]
-            .iter()
-            .filter_map(|link| self.unit_of.get(&link.leaf).copied())
-            .collect();
+        let mut fabrics: BTreeMap<usize, (usize, BTreeSet<usize>)> = BTreeMap::new();
+        for link in &self.uplinks[node.index()] {
+            let Some(&unit) = self.unit_of.get(&link.leaf) else {
+                continue;
+            };
+            let fabric = self.pods[self.units[unit].pod].fabric;
+            let (cables, units) = fabrics.entry(fabric).or_default();
+            *cables += 1;
+            units.insert(unit);
+        }
+        let most = fabrics.into_values().min_by_key(|(cables, _)| Reverse(*cables));
+        let units = most.map(|(_, units)| units).unwrap_or_default();
         match units.len() {
             0 | 1 => Ok(units.first().copied()),
             _ => Err(units.iter().map(|unit| &*self.units[*unit].name).collect()),
@@ -226,29 +237,5 @@ fn gather<K: Ord, V>(pairs: impl Iterator<Item = (K, V)>) -> BTreeMap<K, Vec<V>>
 fn join_all<'a>(sets: &mut Sets, groups: impl Iterator<Item = &'a Vec<SwitchId>>) {
     for pair in groups.flat_map(|group| group.windows(2)) {
         sets.join(pair[0].index(), pair[1].index());
-    }
-}
-
-/// Sets of connected switches.
-struct Sets(Vec<usize>);
-
-impl Sets {
-    fn new(count: usize) -> Self {
-        Self((0..count).collect())
-    }
-
-    /// The first switch of the set.
-    fn first(&mut self, one: usize) -> usize {
-        let mut first = one;
-        while self.0[first] != first {
-            self.0[first] = self.0[self.0[first]];
-            first = self.0[first];
-        }
-        first
-    }
-
-    fn join(&mut self, a: usize, b: usize) {
-        let (a, b) = (self.first(a), self.first(b));
-        self.0[a.max(b)] = a.min(b);
     }
 }

@@ -59,6 +59,10 @@ fn checked<'a>(facts: &Facts<'_>, sheet: &'a PartitionSheet, faults: &mut Faults
     }
     for cluster_node in &facts.cluster_nodes {
         for (at, hca) in cluster_node.sku.hcas.iter().enumerate() {
+            // A storage fabric has partitions of its own.
+            if facts.site.is_storage_port(cluster_node.node, at) {
+                continue;
+            }
             let known = u8::try_from(at).is_ok_and(|at| ports.contains_key(&(cluster_node.node, at)));
             if !known {
                 let subject = format!("node {}, {}", cluster_node.name, hca.name);

@@ -136,6 +136,14 @@ impl Topology {
         self.nodes.get(node)?.ends.get(&lane)?.leaf
     }
 
+    /// Whether the lane of a node may have a cable. A node of a site without any cable may have all.
+    #[must_use]
+    pub fn may_have(&self, node: usize, lane: Lane) -> bool {
+        self.nodes
+            .get(node)
+            .is_none_or(|node| node.ends.is_empty() || node.ends.contains_key(&lane))
+    }
+
     /// The leaf of the node's first adapter, which decides whether two nodes are near.
     #[must_use]
     pub fn home(&self, node: usize) -> Option<usize> {

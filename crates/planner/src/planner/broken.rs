@@ -3,18 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{NamedPlacement, Planner};
-use crate::hall::{self, Place, UnsupportedFabric};
+use crate::hall::{self, Place};
 use rackwright_placement::{Mask, Placement, PodId, UnitId};
 
 impl Planner<'_> {
     /// Takes the links of these cables out of service and puts all others into service. New clusters do not get broken
     /// links. A cluster keeps those that it has, and a change of it uses them only if no working links suffice. Returns
-    /// how many of the cables are links between switches of this site.
-    ///
-    /// # Errors
-    /// Those of [`Planner::new`].
-    pub fn break_links(&mut self, cables: &BTreeSet<String>) -> Result<usize, UnsupportedFabric> {
-        let broken = hall::locate(self.site, &self.switches, cables)?;
+    /// how many of the cables are links between switches of this hall.
+    pub fn break_links(&mut self, cables: &BTreeSet<String>) -> usize {
+        let broken = hall::locate(self.site, &self.switches, cables);
         let mut masks: BTreeMap<Place, Mask> = BTreeMap::new();
         for (place, mask) in broken.iter().flat_map(|cable| &cable.at) {
             *masks.entry(*place).or_default() |= mask;
@@ -26,29 +23,24 @@ impl Planner<'_> {
         }
         let pods = self.hall.spec().pods.len();
         for pod in 0..pods {
-            for spine in 0..self.hall.spec().tree.spines {
+            let of_pod = PodId(number(pod));
+            for spine in 0..self.hall.wirings(of_pod).spines.peers {
                 let place = Place::Spine(pod, spine as usize);
                 let mask = masks.get(&place).copied().unwrap_or(0);
-                self.hall.set_broken_cores(PodId(number(pod)), spine, mask);
+                self.hall.set_broken_cores(of_pod, spine, mask);
             }
         }
-        Ok(broken.len())
+        broken.len()
     }
 
     /// The clusters that use these cables: by cable, the indices of the clusters in `live`. A cluster that the site
     /// cannot resolve is skipped.
-    ///
-    /// # Errors
-    /// Those of [`Planner::new`].
-    pub fn counting_on(
-        &self,
-        live: &[NamedPlacement],
-        cables: &BTreeSet<String>,
-    ) -> Result<BTreeMap<String, Vec<usize>>, UnsupportedFabric> {
-        let broken = hall::locate(self.site, &self.switches, cables)?;
+    #[must_use]
+    pub fn counting_on(&self, live: &[NamedPlacement], cables: &BTreeSet<String>) -> BTreeMap<String, Vec<usize>> {
+        let broken = hall::locate(self.site, &self.switches, cables);
         let mut found: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         if broken.is_empty() {
-            return Ok(found);
+            return found;
         }
         for (at, named) in live.iter().enumerate() {
             let Ok(placement) = self.resolve(named) else { continue };
@@ -62,7 +54,7 @@ impl Planner<'_> {
                 }
             }
         }
-        Ok(found)
+        found
     }
 }
 

@@ -92,7 +92,7 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// The reason. The plan is then unchanged.
     pub fn adopt(&mut self, placement: &Placement) -> Result<(), Refused> {
-        let refused = |why| Refused::Change { why };
+        let refused = |why| Refused::Change { why, proven: true };
         let customer = CustomerId(placement.request.customer.0);
         let nodes: Vec<NodeId> = nodes_of(placement).collect();
         let unknown = nodes.iter().any(|node| node.index() >= self.site.nodes.len());
@@ -264,14 +264,14 @@ impl<'a> Planner<'a> {
         found
     }
 
-    /// The unit of each node, by name. The nodes of a unit share their leaves.
+    /// The unit of each node that clusters can get, by name. The nodes of a unit share their leaves.
     pub fn units(&self) -> impl Iterator<Item = (&str, u32)> {
         let known = self.site.nodes.iter().zip(&self.hall.spec().nodes);
-        known.map(|(node, placed)| (&*node.name, placed.unit.0))
+        known.filter_map(|(node, placed)| Some((&*node.name, placed.unit?.0)))
     }
 
-    fn unit_of(&self, node: NodeId) -> Option<UnitId> {
-        self.hall.spec().nodes.get(node.index()).map(|known| known.unit)
+    pub(super) fn unit_of(&self, node: NodeId) -> Option<UnitId> {
+        self.hall.spec().nodes.get(node.index())?.unit
     }
 
     fn change(&mut self, cluster: ClusterId, change: &Change) -> Result<Changed, Refused> {
@@ -283,16 +283,18 @@ impl<'a> Planner<'a> {
         let released = left.iter().filter_map(|&node| self.ledger.release(self.site, node));
         let released: Vec<Reservation> = released.collect();
         let found = self.reconcile(&before, &mut |hall| amend(hall, cluster, change));
-        let found = found.and_then(|placement| match self.hall.exchange(&placement) {
-            Ok(()) => Ok(placement),
-            Err(error) => {
-                for node in nodes_of(&placement).filter(|node| !before.contains(node)) {
-                    self.ledger.release(self.site, node);
+        let found = found
+            .map_err(Refused::from)
+            .and_then(|placement| match self.hall.exchange(&placement) {
+                Ok(()) => Ok(placement),
+                Err(error) => {
+                    for node in nodes_of(&placement).filter(|node| !before.contains(node)) {
+                        self.ledger.release(self.site, node);
+                    }
+                    let why = vec![self.words(&error)];
+                    Err(Refused::Change { why, proven: false })
                 }
-                let why = vec![self.words(&error)];
-                Err(Refused::Change { why })
-            }
-        });
+            });
         match found {
             Ok(placement) => {
                 let after: BTreeSet<NodeId> = nodes_of(&placement).collect();
@@ -305,7 +307,7 @@ impl<'a> Planner<'a> {
             }
             Err(mut refused) => {
                 let again = self.ledger.reserve(self.site, &released);
-                if let (Err(refusals), Refused::Change { why }) = (again, &mut refused) {
+                if let (Err(refusals), Refused::Change { why, .. }) = (again, &mut refused) {
                     why.extend(refusals.iter().map(|one| one.words(self.site)));
                 }
                 Err(refused)

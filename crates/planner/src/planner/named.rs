@@ -89,22 +89,21 @@ impl Planner<'_> {
             let name = |&node: &rackwright_placement::NodeId| site.nodes.get(node.at()).map(|n| n.name.to_string());
             nodes.iter().filter_map(name).collect()
         };
-        let wirings = self.hall.wirings();
         let uplinks = placement.units.iter().filter(|share| share.links != 0).map(|share| {
             let leaves = self.switches.leaves.get(share.unit.at()).map_or(&[][..], Vec::as_slice);
             let spines = self.switches.spines.get(share.pod.at()).map_or(&[][..], Vec::as_slice);
             NamedUplinks {
                 leaves: leaves.iter().map(|&leaf| self.switch_name(leaf)).collect(),
-                cables: self.cables(wirings.spines, share.links, spines),
+                cables: self.cables(self.hall.wirings(share.pod).spines, share.links, spines),
             }
         });
         let cores = placement.cores.iter().filter_map(|share| {
             let (pod, place) = (share.pod.at(), share.spine as usize);
-            let spine = *self.switches.spines.get(pod)?.get(place)?;
+            let spine = (*self.switches.spines.get(pod)?.get(place)?)?;
             let cores = self.switches.cores.get(pod)?.get(place)?;
             Some(NamedCores {
                 spine: self.switch_name(spine),
-                cables: self.cables(wirings.cores, share.links, cores),
+                cables: self.cables(self.hall.wirings(share.pod).cores, share.links, cores),
             })
         });
         NamedPlacement {
@@ -138,9 +137,10 @@ impl Planner<'_> {
         self.site.switch(switch).name.to_string()
     }
 
-    fn cables(&self, wiring: Wiring, links: Mask, peers: &[SwitchId]) -> Vec<String> {
+    fn cables(&self, wiring: Wiring, links: Mask, peers: &[Option<SwitchId>]) -> Vec<String> {
         let cable = |bit: u32| {
-            let name = &self.site.switch(*peers.get((bit % wiring.peers.max(1)) as usize)?).name;
+            let peer = (*peers.get((bit % wiring.peers.max(1)) as usize)?)?;
+            let name = &self.site.switch(peer).name;
             Some(match bit / wiring.peers.max(1) {
                 0 => name.to_string(),
                 more => format!("{name}#{}", more + 1),
@@ -202,6 +202,7 @@ impl Planner<'_> {
         faults: &mut Vec<String>,
     ) -> Vec<rackwright_placement::NodeId> {
         let mut nodes = Vec::with_capacity(names.len());
+        let mut left_out = Vec::new();
         for name in names {
             match self.site.node_named(name) {
                 None => faults.push(format!("node {name} is not in the site")),
@@ -210,10 +211,14 @@ impl Planner<'_> {
                     if sku.is_some_and(|sku| self.site.node(id).sku.index() != sku) {
                         faults.push(format!("node {name} now has SKU {}", known.name));
                     }
+                    if self.unit_of(id).is_none() {
+                        left_out.push(id);
+                    }
                     nodes.push(hall_node(id));
                 }
             }
         }
+        faults.extend(hall::left_out(self.site, &left_out));
         nodes
     }
 
@@ -232,13 +237,14 @@ impl Planner<'_> {
             };
             let mut all = nodes.iter().chain(spares);
             let first = one.leaves.first().map_or("", String::as_str);
-            if !all.any(|node| spec.nodes[node.at()].unit.at() == unit) {
+            if !all.any(|node| spec.nodes[node.at()].unit == Some(UnitId(count_of(unit)))) {
                 faults.push(format!("no node of the cluster is cabled to {first} any more"));
                 continue;
             }
             let pod = self.pod_of(unit);
             let peers = self.switches.spines.get(pod).map_or(&[][..], Vec::as_slice);
-            let mask = self.links_named(first, &one.cables, self.hall.wirings().spines, peers, faults);
+            let wiring = self.hall.wirings(PodId(count_of(pod))).spines;
+            let mask = self.links_named(first, &one.cables, wiring, peers, faults);
             *uplinks.entry(UnitId(count_of(unit))).or_default() |= mask;
         }
         uplinks
@@ -290,10 +296,11 @@ impl Planner<'_> {
                 continue;
             };
             let peers = self.switches.cores[pod][place].as_slice();
+            let pod = PodId(count_of(pod));
             cores.push(SpineShare {
-                pod: PodId(count_of(pod)),
+                pod,
                 spine: count_of(place),
-                links: self.links_named(&one.spine, &one.cables, self.hall.wirings().cores, peers, faults),
+                links: self.links_named(&one.spine, &one.cables, self.hall.wirings(pod).cores, peers, faults),
             });
         }
         cores.sort_by_key(|share| (share.pod, share.spine));
@@ -306,7 +313,7 @@ impl Planner<'_> {
         from: &str,
         cables: &[String],
         wiring: Wiring,
-        peers: &[SwitchId],
+        peers: &[Option<SwitchId>],
         faults: &mut Vec<String>,
     ) -> Mask {
         let mut links = 0;
@@ -317,7 +324,7 @@ impl Planner<'_> {
                 faults.push(format!("switch {name} is not in the site"));
                 continue;
             };
-            match (peers.iter().position(|&peer| peer == switch), number) {
+            match (peers.iter().position(|&peer| peer == Some(switch)), number) {
                 (Some(place), Some(number)) => links |= 1 << ((number - 1) * wiring.peers + count_of(place)),
                 _ => faults.push(format!("{from} has no cable to {cable}")),
             }

@@ -42,8 +42,8 @@ fn only_the_difference_is_written_in_the_kind_that_the_attribute_has() {
         ],
         &[("D", text("new"))],
     );
-    let wish = wanted(&[("A", "x"), ("B", "2"), ("C", "false"), ("D", "new")]);
-    let change = plan(&state, &BiosRules::new(), &[], &wish).unwrap();
+    let request = wanted(&[("A", "x"), ("B", "2"), ("C", "false"), ("D", "new")]);
+    let change = plan(&state, &BiosRules::new(), &[], &request).unwrap();
     let sent = body(&change.written, &["OnReset".to_owned()]);
     assert_eq!(
         sent,
@@ -55,7 +55,7 @@ fn only_the_difference_is_written_in_the_kind_that_the_attribute_has() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
+fn every_fault_of_a_request_is_reported_at_once() {
     let state = state(&[("Speed", BiosValue::Number(1)), ("Fixed", text("v"))], &[]);
     let rule = AttributeRule {
         kind: crate::views::AttributeKind::String,
@@ -69,8 +69,8 @@ fn everything_that_is_wrong_is_told_at_once() {
         display_name: None,
     };
     let rules = [("Fixed".to_owned(), rule)].into();
-    let wish = wanted(&[("speed", "2"), ("Speed", "fast"), ("Fixed", "w"), ("None", "1")]);
-    let faults = plan(&state, &rules, &[], &wish).unwrap_err();
+    let request = wanted(&[("speed", "2"), ("Speed", "fast"), ("Fixed", "w"), ("None", "1")]);
+    let faults = plan(&state, &rules, &[], &request).unwrap_err();
     assert_eq!(faults.len(), 4, "{faults:?}");
     assert!(faults.iter().any(|f| f.contains("did you mean Speed")), "{faults:?}");
     assert!(faults.iter().any(|f| f.contains("cannot be changed")), "{faults:?}");
@@ -84,7 +84,7 @@ fn everything_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn a_wish_by_a_display_name_is_written_as_the_bmc_writes_it_and_differs_no_more_then() {
+fn a_setting_by_display_name_is_written_in_the_bmcs_form_and_then_matches() {
     let names = [("1", "On"), ("0", "Off")].map(|(value, shown)| (value.to_owned(), shown.to_owned()));
     let rule = AttributeRule {
         kind: crate::views::AttributeKind::Enumeration,
@@ -98,39 +98,39 @@ fn a_wish_by_a_display_name_is_written_as_the_bmc_writes_it_and_differs_no_more_
         display_name: None,
     };
     let rules: BiosRules = [("E".to_owned(), rule)].into();
-    for (seen, wish, sent) in [
+    for (seen, request, sent) in [
         ("1", "Off", "0"),
         ("On", "0", "Off"),
         ("On", "Off", "Off"),
         ("1", "0", "0"),
     ] {
-        let wish = wanted(&[("E", wish)]);
+        let request = wanted(&[("E", request)]);
         let before = state(&[("E", text(seen))], &[]);
-        let change = plan(&before, &rules, &[], &wish).unwrap();
+        let change = plan(&before, &rules, &[], &request).unwrap();
         assert_eq!(
             change.written,
             [("E".to_owned(), text(sent))].into(),
-            "{seen}: {wish:?}"
+            "{seen}: {request:?}"
         );
         let after = state(&[("E", text(sent))], &[]);
-        let again = plan(&after, &rules, &[], &wish).unwrap();
+        let again = plan(&after, &rules, &[], &request).unwrap();
         assert!(again.written.is_empty(), "{seen}: {again:?}");
     }
 }
 
 #[test]
 fn a_lock_is_opened_first_and_closed_last() {
-    let wish = wanted(&[("A", "new"), ("Lock", "Closed")]);
+    let request = wanted(&[("A", "new"), ("Lock", "Closed")]);
     let closed = state(&[("A", text("old")), ("Lock", text("Closed"))], &[]);
-    let first = plan(&closed, &BiosRules::new(), &lock(), &wish).unwrap();
+    let first = plan(&closed, &BiosRules::new(), &lock(), &request).unwrap();
     assert_eq!(first.written, [("Lock".to_owned(), text("Open"))].into());
     assert_eq!(first.held_back, ["A"]);
     let open = state(&[("A", text("old")), ("Lock", text("Open"))], &[]);
-    let second = plan(&open, &BiosRules::new(), &lock(), &wish).unwrap();
+    let second = plan(&open, &BiosRules::new(), &lock(), &request).unwrap();
     assert_eq!(second.written, [("A".to_owned(), text("new"))].into());
     assert_eq!(second.held_back, ["Lock"]);
     let done = state(&[("A", text("new")), ("Lock", text("Open"))], &[]);
-    let third = plan(&done, &BiosRules::new(), &lock(), &wish).unwrap();
+    let third = plan(&done, &BiosRules::new(), &lock(), &request).unwrap();
     assert_eq!(third.written, [("Lock".to_owned(), text("Closed"))].into());
 }
 

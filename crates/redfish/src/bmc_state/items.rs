@@ -59,7 +59,7 @@ pub(super) fn directory(name: String, addresses: &[String], path: &str, write: V
 pub(super) fn subscription(resource: &Resource) -> Option<StateItem> {
     let kind = resource.text(&["SubscriptionType"]).unwrap_or_default();
     let destination = resource.text(&["Destination"])?;
-    if kind == "SSE" || points_nowhere(&destination) {
+    if kind == "SSE" || has_no_host(&destination) {
         return None;
     }
     let is_off = resource
@@ -78,14 +78,14 @@ pub(super) fn subscription(resource: &Resource) -> Option<StateItem> {
 }
 
 /// Whether an enabled directory can admit a login: some are enabled by the factory, without an address.
-pub(super) fn leads_somewhere(name: &str, provider: &Value) -> bool {
+pub(super) fn can_admit_logins(name: &str, provider: &Value) -> bool {
     let addresses = json::texts(provider, &["ServiceAddresses"]);
     let is_real = |address: &String| {
         let host = match address.rsplit_once(':') {
             Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
             _ => address,
         };
-        !host.trim().is_empty() && !points_nowhere(host)
+        !host.trim().is_empty() && !has_no_host(host)
     };
     if addresses.iter().any(is_real) {
         return true;
@@ -102,7 +102,7 @@ pub(super) fn leads_somewhere(name: &str, provider: &Value) -> bool {
     }
 }
 
-fn points_nowhere(destination: &str) -> bool {
+fn has_no_host(destination: &str) -> bool {
     let host = Url::parse(destination)
         .ok()
         .and_then(|url| url.host_str().map(str::to_owned));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_are_on_and_lead_nowhere_are_none() {
+    fn enabled_directories_without_an_address_are_none() {
         let addresses = |list: &[&str]| json!({"ServiceEnabled": true, "ServiceAddresses": list});
         for (name, provider, open) in [
             ("LDAP", addresses(&["0.0.0.0:389", ":389", ""]), false),
@@ -255,12 +255,12 @@ mod tests {
                 true,
             ),
         ] {
-            assert_eq!(leads_somewhere(name, &provider), open, "{name} {provider}");
+            assert_eq!(can_admit_logins(name, &provider), open, "{name} {provider}");
         }
     }
 
     #[test]
-    fn slots_that_point_nowhere_are_no_subscriptions() {
+    fn slots_without_a_destination_are_no_subscriptions() {
         for (destination, nowhere) in [
             ("0.0.0.0", true),
             ("127.0.0.1", true),
@@ -269,7 +269,7 @@ mod tests {
             ("10.0.0.1", false),
             ("https://evil.example/", false),
         ] {
-            assert_eq!(points_nowhere(destination), nowhere, "{destination}");
+            assert_eq!(has_no_host(destination), nowhere, "{destination}");
         }
     }
 }

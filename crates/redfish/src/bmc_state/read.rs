@@ -6,7 +6,7 @@ use rackwright_redfish_wire::json;
 use serde_json::{Value, json};
 
 use super::items::{
-    account, boot_override, directory, host_interface, item, leads_somewhere, medium, open_switch, session,
+    account, boot_override, can_admit_logins, directory, host_interface, item, medium, open_switch, session,
     subscription, switch_path,
 };
 use super::{BmcState, Remedy, Shown, StateItem, StateListed, StatePart, StateScope};
@@ -123,7 +123,7 @@ impl BmcClient {
             if is_on
                 && service
                     .at(&[name])
-                    .is_some_and(|provider| leads_somewhere(name, provider))
+                    .is_some_and(|provider| can_admit_logins(name, provider))
             {
                 let write = json!({name: {"ServiceEnabled": false}});
                 let addresses = service.texts(&[name, "ServiceAddresses"]);

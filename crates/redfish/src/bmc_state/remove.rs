@@ -10,7 +10,7 @@ use crate::client::BmcClient;
 use crate::views::{Account, VirtualMedia};
 
 /// Statuses that mean that a BMC does not support a method.
-const OTHER_WAY: [u16; 6] = [400, 403, 404, 405, 409, 501];
+const FALL_BACK: [u16; 6] = [400, 403, 404, 405, 409, 501];
 
 impl BmcClient {
     /// Removes one item. Only a later reading shows whether it is gone.
@@ -44,15 +44,15 @@ impl BmcClient {
     /// Tries the profile's methods until the account can no longer log in.
     async fn remove_account(&self, item: &StateItem) -> Result<(), RedfishError> {
         let mut refusal = None;
-        for way in &self.profile().await?.account_removal {
-            match self.remove_account_by(*way, item).await {
+        for method in &self.profile().await?.account_removal {
+            match self.remove_account_by(*method, item).await {
                 Ok(()) if self.is_removed(item).await? => return Ok(()),
                 // The BMC accepted the request and did nothing: the next method may work.
                 Ok(()) => {}
                 Err(failure)
                     if failure
                         .refusal_status()
-                        .is_some_and(|status| OTHER_WAY.contains(&status)) =>
+                        .is_some_and(|status| FALL_BACK.contains(&status)) =>
                 {
                     refusal.get_or_insert(failure);
                 }
@@ -62,8 +62,8 @@ impl BmcClient {
         refusal.map_or(Ok(()), Err)
     }
 
-    async fn remove_account_by(&self, way: AccountRemoval, item: &StateItem) -> Result<(), RedfishError> {
-        let body = match way {
+    async fn remove_account_by(&self, method: AccountRemoval, item: &StateItem) -> Result<(), RedfishError> {
+        let body = match method {
             AccountRemoval::Delete => return self.delete(&item.path).await,
             AccountRemoval::Blank => json!({"UserName": "", "Enabled": false}),
             AccountRemoval::Disable => json!({"Enabled": false}),

@@ -215,10 +215,10 @@ impl BmcClient {
         managers: &[Resource],
     ) -> Result<(Vec<String>, Vec<VirtualMedia>), RedfishError> {
         let own = system.and_then(System::virtual_media);
-        let theirs = managers
+        let of_managers = managers
             .iter()
             .filter_map(|manager| Manager::from(manager.clone()).virtual_media());
-        let collections: Vec<String> = own.into_iter().chain(theirs).collect();
+        let collections: Vec<String> = own.into_iter().chain(of_managers).collect();
         let slots = match system {
             Some(_) if !collections.is_empty() => self.virtual_media().await?,
             _ => Vec::new(),

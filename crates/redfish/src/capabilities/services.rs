@@ -40,17 +40,17 @@ pub(super) fn media(observed: &Observed, capability: Capability) -> Verdict {
     if observed.media.is_empty() {
         return not_offered("there are no virtual drives");
     }
-    let slots: Vec<_> = observed.media.iter().filter(|slot| slot.plays(kind)).collect();
+    let slots: Vec<_> = observed.media.iter().filter(|slot| slot.accepts(kind)).collect();
     let Some(first) = slots.first() else {
         return not_offered("no virtual drive of this kind");
     };
     let slot = slots.iter().find(|slot| slot.insert().is_some()).unwrap_or(first);
-    let way = if slot.insert().is_some() {
+    let means = if slot.insert().is_some() {
         "by InsertMedia"
     } else {
         "by PATCH"
     };
-    pass(format!("{} drives, {way} at {}", slots.len(), slot.path()))
+    pass(format!("{} drives, {means} at {}", slots.len(), slot.path()))
 }
 
 pub(super) fn bios(observed: &Observed) -> Verdict {
@@ -161,9 +161,9 @@ pub(super) fn update(observed: &Observed, capability: Capability) -> Verdict {
 pub(super) fn console(observed: &Observed) -> Verdict {
     let mut ways: Vec<String> = Vec::new();
     if let Some(system) = observed.system.resource() {
-        for way in ["SSH", "IPMI", "Telnet", "WebSocket"] {
-            if system.flag(&["SerialConsole", way, "ServiceEnabled"]) == Some(true) {
-                ways.push(way.to_owned());
+        for protocol in ["SSH", "IPMI", "Telnet", "WebSocket"] {
+            if system.flag(&["SerialConsole", protocol, "ServiceEnabled"]) == Some(true) {
+                ways.push(protocol.to_owned());
             }
         }
     }

@@ -32,7 +32,7 @@ pub struct FirmwareImage {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdateTicket {
     /// The way in which it was sent.
-    pub way: Option<UpdateMethod>,
+    pub method: Option<UpdateMethod>,
     /// The paths to poll, first the task and then its monitor; empty if the BMC gave neither.
     pub places: Vec<String>,
 }
@@ -62,7 +62,7 @@ impl BmcClient {
             )));
         }
         let mut refusal = None;
-        for way in &profile.ways {
+        for method in &profile.ways {
             let order = Order {
                 client: self,
                 service: &service,
@@ -71,7 +71,7 @@ impl BmcClient {
                 entry,
                 image,
             };
-            let sent = match way {
+            let sent = match method {
                 UpdateMethod::Multipart => order.multipart().await,
                 UpdateMethod::Push => order.push().await,
                 UpdateMethod::Simple => order.simple().await,
@@ -80,7 +80,7 @@ impl BmcClient {
                 Ok(Some(reply)) => {
                     let task = TaskHandle::of(&reply, self.bmc());
                     return Ok(UpdateTicket {
-                        way: Some(*way),
+                        method: Some(*method),
                         places: task.map(|task| task.places()).unwrap_or_default(),
                     });
                 }

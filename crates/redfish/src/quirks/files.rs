@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_folder_comes_last_and_wins() {
+    fn the_operators_folder_has_precedence() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, set: serde_json::Value| {
             let text = json!({"source": ["seen here"], "matches": [{"root.Vendor": "AMI*"}], "set": set}).to_string();

@@ -22,10 +22,10 @@ impl Action {
         let standard = object(resource.at(&["Actions"]));
         let oem = object(standard.get("Oem"));
         let vendors = oem.values().map(|vendor| object(Some(vendor)));
-        let beside = object(resource.at(&["Oem"]));
-        let beside = beside.values().map(|vendor| object(vendor.get("Actions")));
+        let outer_oem = object(resource.at(&["Oem"]));
+        let outer_oem = outer_oem.values().map(|vendor| object(vendor.get("Actions")));
         let mut places = vec![standard, oem.clone()];
-        places.extend(vendors.chain(beside));
+        places.extend(vendors.chain(outer_oem));
         let mut named = places.iter().flatten().filter(|(key, _)| is_named(key, name));
         named.find_map(|(_, body)| {
             let target = json::text(body, &["target"])?;
@@ -106,8 +106,8 @@ mod tests {
         );
         assert_eq!(find(json!({"#VirtualMedia.EjectMedia": {"target": null}}), eject), None);
         assert_eq!(find(json!([]), eject), None);
-        let beside = json!({"Oem": {"Acme": {"Actions": {"#AcmeSystem.Reset": {"target": "/d"}}}, "Other": 7}});
-        let resource = Resource::new("/x", None, beside);
+        let oem_actions = json!({"Oem": {"Acme": {"Actions": {"#AcmeSystem.Reset": {"target": "/d"}}}, "Other": 7}});
+        let resource = Resource::new("/x", None, oem_actions);
         let target = Action::find(&resource, "AcmeSystem.Reset").map(|action| action.target);
         assert_eq!(target.as_deref(), Some("/d"));
     }

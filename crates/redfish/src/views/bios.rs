@@ -317,7 +317,7 @@ mod tests {
     use crate::resource::Resource;
 
     #[test]
-    fn odd_attributes_are_left_out_and_the_rest_is_read() {
+    fn malformed_attributes_are_left_out_and_the_rest_is_read() {
         let bios: Bios = Resource::new(
             "/b",
             None,
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn values_fit_or_are_refused_in_words() {
+    fn values_fit_or_are_refused_with_a_reason() {
         let registry: AttributeRegistry = Resource::new(
             "/r",
             None,
@@ -370,8 +370,8 @@ mod tests {
             ("S", "long", "1 to 3"),
             ("P", "secret", "password"),
         ] {
-            let told = rules[name].fit(bad).unwrap_err();
-            assert!(told.contains(words), "{name}: {told}");
+            let refusal = rules[name].fit(bad).unwrap_err();
+            assert!(refusal.contains(words), "{name}: {refusal}");
         }
         assert!(rules["X"].read_only);
     }

@@ -83,13 +83,13 @@ impl BootView {
 
     /// Fills the lists that are missing in this view from another view of the same machine.
     pub(crate) fn completed_by(mut self, other: &Self) -> Self {
-        for (mine, theirs) in [
+        for (list, other_list) in [
             (&mut self.allowed_targets, &other.allowed_targets),
             (&mut self.allowed_enabled, &other.allowed_enabled),
             (&mut self.allowed_modes, &other.allowed_modes),
         ] {
-            if mine.is_empty() {
-                mine.clone_from(theirs);
+            if list.is_empty() {
+                list.clone_from(other_list);
             }
         }
         self

@@ -112,8 +112,8 @@ impl PowerSupply {
     /// None for an empty bay.
     pub fn of(member: &Value) -> Option<Self> {
         let state = json::text(member, &["Status", "State"]).unwrap_or_default();
-        let says_nothing = json::at(member, &["Status"]).is_none() && json::fact(member, &["SerialNumber"]).is_none();
-        if state.eq_ignore_ascii_case("absent") || says_nothing {
+        let is_empty = json::at(member, &["Status"]).is_none() && json::fact(member, &["SerialNumber"]).is_none();
+        if state.eq_ignore_ascii_case("absent") || is_empty {
             return None;
         }
         Some(Self {
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_in_use_reads_nothing() {
+    fn unused_sensors_have_no_reading() {
         let member = |state: &str| json!({"Name": "Inlet", "ReadingCelsius": 21, "UpperThresholdFatal": 47, "Status": {"State": state}});
         let read = Temperature::of_thermal(&member("Enabled")).unwrap();
         assert_eq!((read.celsius, read.upper_critical), (21.0, Some(47.0)));

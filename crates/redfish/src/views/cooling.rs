@@ -107,8 +107,8 @@ impl LeakDetector {
             return None;
         }
         // Older detectors report only their health, which the first version of the schema used for the leak state.
-        let says = json::text(value, &["DetectorState"]).or_else(|| json::text(value, &["Status", "Health"]));
-        let state = match says.unwrap_or_default().to_ascii_lowercase().as_str() {
+        let stated = json::text(value, &["DetectorState"]).or_else(|| json::text(value, &["Status", "Health"]));
+        let state = match stated.unwrap_or_default().to_ascii_lowercase().as_str() {
             _ if !is_in_use(value) => LeakState::Unknown,
             "ok" => LeakState::Dry,
             "warning" => LeakState::Warning,
@@ -129,16 +129,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_detector_that_does_not_say_is_not_dry() {
+    fn a_detector_without_a_state_is_not_dry() {
         let state = |value: Value| LeakDetector::of(&value).map(|one| one.state);
-        for (says, read) in [
+        for (stated, read) in [
             ("OK", LeakState::Dry),
             ("Warning", LeakState::Warning),
             ("Critical", LeakState::Leak),
             ("Unavailable", LeakState::Unknown),
             ("", LeakState::Unknown),
         ] {
-            assert_eq!(state(json!({"DetectorState": says})), Some(read), "{says}");
+            assert_eq!(state(json!({"DetectorState": stated})), Some(read), "{stated}");
         }
         assert_eq!(
             state(json!({"DetectorState": "OK", "Status": {"State": "Disabled"}})),

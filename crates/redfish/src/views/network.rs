@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_tell_macs_from_guids() {
+    fn ports_distinguish_macs_from_guids() {
         let port = NetworkPort::from(Resource::new(
             "/p",
             None,

@@ -198,14 +198,14 @@ mod tests {
 
     #[test]
     fn circuits_are_read_as_the_standard_writes_them() {
-        let odd = circuit(json!({
+        let malformed = circuit(json!({
             "Id": "A", "BreakerState": "Tripped", "PolyPhaseVoltage": {"Line1ToNeutral": {"Reading": 118.2}, "Line1ToLine2": {"Reading": 203.5}},
             "PolyPhaseCurrentAmps": {"Line1": {"Reading": 5.19}, "Line2": {"Reading": null}},
             "PolyPhasePowerWatts": {"Line1ToNeutral": {"Reading": 100.5}, "Line2ToNeutral": {"Reading": 200}}
         }));
-        assert_eq!(odd.breaker(), Breaker::Tripped);
+        assert_eq!(malformed.breaker(), Breaker::Tripped);
         assert_eq!(
-            (odd.volts(), odd.amps(), odd.watts()),
+            (malformed.volts(), malformed.amps(), malformed.watts()),
             (Some(203.5), Some(5.19), Some(300.5))
         );
         let silent = circuit(json!({"BreakerState": 3, "PowerWatts": {"Reading": -4}, "PolyPhaseVoltage": []}));

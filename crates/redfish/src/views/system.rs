@@ -204,17 +204,20 @@ mod tests {
     }
 
     #[test]
-    fn odd_systems_stay_readable() {
-        let odd = system(json!({
+    fn malformed_systems_stay_readable() {
+        let malformed = system(json!({
             "Id": 1, "UUID": "STATIC:3:0", "SerialNumber": "N/A", "Manufacturer": null, "Model": " X ",
             "PowerState": null, "Boot": [], "Actions": null, "Links": {"ManagedBy": null}, "Memory": "/m",
             "ProcessorSummary": 3
         }));
-        assert_eq!((odd.id().as_str(), odd.uuid(), odd.serial()), ("1", None, None));
-        assert_eq!(odd.model().as_deref(), Some("X"));
-        assert_eq!(odd.power_state(), PowerState::Unknown("null".to_owned()));
-        assert_eq!(odd.memory().as_deref(), Some("/m"));
-        assert!(odd.reset().is_none() && odd.managed_by().is_empty() && odd.boot().target.is_none());
+        assert_eq!(
+            (malformed.id().as_str(), malformed.uuid(), malformed.serial()),
+            ("1", None, None)
+        );
+        assert_eq!(malformed.model().as_deref(), Some("X"));
+        assert_eq!(malformed.power_state(), PowerState::Unknown("null".to_owned()));
+        assert_eq!(malformed.memory().as_deref(), Some("/m"));
+        assert!(malformed.reset().is_none() && malformed.managed_by().is_empty() && malformed.boot().target.is_none());
     }
 
     #[test]

@@ -53,13 +53,13 @@ impl Task {
 
     /// The BMC's messages about the task. Dell's jobs have one message, with its id beside it.
     pub fn messages(&self) -> BmcMessages {
-        let said = BmcMessages::from_json(self.0.json());
+        let messages = BmcMessages::from_json(self.0.json());
         match self.0.text(&["Message"]) {
-            Some(text) if said.0.is_empty() => {
+            Some(text) if messages.0.is_empty() => {
                 let one = json!({"Message": text, "MessageId": self.0.text(&["MessageId"])});
                 BmcMessages::from_json(&json!({"Messages": [one]}))
             }
-            _ => said,
+            _ => messages,
         }
     }
 }

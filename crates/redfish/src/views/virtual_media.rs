@@ -14,7 +14,7 @@ pub enum MediaKind {
 
 impl MediaKind {
     /// The values of `MediaTypes` that mean this kind.
-    pub(crate) fn words(self) -> &'static [&'static str] {
+    pub(crate) fn redfish_names(self) -> &'static [&'static str] {
         match self {
             Self::Cd => &["CD", "DVD"],
             Self::Usb => &["USBStick"],
@@ -39,17 +39,17 @@ impl VirtualMedia {
     }
 
     /// Whether it accepts this kind of medium. Without media types the id decides.
-    pub fn plays(&self, kind: MediaKind) -> bool {
+    pub fn accepts(&self, kind: MediaKind) -> bool {
         let types = self.media_types();
         let has = |word: &&str| types.iter().any(|one| one.eq_ignore_ascii_case(word));
         if types.is_empty() {
             let id = self.id().to_ascii_lowercase();
             return kind
-                .words()
+                .redfish_names()
                 .iter()
                 .any(|word| id.starts_with(&word.to_ascii_lowercase()));
         }
-        kind.words().iter().any(has)
+        kind.redfish_names().iter().any(has)
     }
 
     /// `Image`: the URL of the inserted image.

@@ -67,7 +67,7 @@ async fn a_machine_of_libvirt_behind_it() {
     emulator.stop().await;
 }
 
-fn wish(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     let pairs = pairs.iter();
     pairs
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -87,7 +87,7 @@ async fn settings_are_written_and_stay_after_a_start() {
     );
 
     let failure = client
-        .set_bios(&before, &wish(&[("NumCores", "8"), ("EmbeddedSata", "Nonsense")]))
+        .set_bios(&before, &settings(&[("NumCores", "8"), ("EmbeddedSata", "Nonsense")]))
         .await
         .unwrap_err();
     assert!(
@@ -95,7 +95,7 @@ async fn settings_are_written_and_stay_after_a_start() {
         "the one is read-only, the other takes no such word: {failure}"
     );
     assert_eq!(client.bios().await.unwrap().unwrap(), before);
-    let wanted = wish(&[
+    let wanted = settings(&[
         ("ProcTurboMode", "Disabled"),
         ("EmbeddedSata", "Ahci"),
         ("BootMode", "Uefi"),

@@ -7,7 +7,6 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rackwright_redfish::{BmcClient, BmcTarget, CertificateFingerprint, ErrorKind, Settings};
-use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
 pub const PASSWORD: &str = "emulated-password";
@@ -107,13 +106,7 @@ impl Emulator {
         std::fs::write(file("sushy.conf"), config).unwrap();
         let log = file("log");
         let out = std::fs::File::create(&log).unwrap();
-        // The port is free now. If another process takes it first, the emulator ends and the test reports that.
-        let port = TcpListener::bind("127.0.0.1:0")
-            .await
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = rackwright_free_port::free_port().unwrap();
         let child = Command::new(program)
             .args((driver == Driver::Fake).then_some("--fake"))
             .args(["--interface", "127.0.0.1", "--port", &port.to_string()])

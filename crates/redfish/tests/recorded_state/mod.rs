@@ -96,12 +96,12 @@ fn check_firmware(name: &str, seen: &UefiState) {
     };
     assert_eq!(counted, *keys, "{name}");
     if let Shown::Known(keys) = &seen.keys {
-        let mut told: Vec<&str> = keys.entries.iter().map(|key| key.identity.as_str()).collect();
-        told.sort_unstable();
-        told.dedup();
+        let mut identities: Vec<&str> = keys.entries.iter().map(|key| key.identity.as_str()).collect();
+        identities.sort_unstable();
+        identities.dedup();
         assert!(
-            told.len() == keys.entries.len() && !told.contains(&""),
-            "{name}: {told:?}"
+            identities.len() == keys.entries.len() && !identities.contains(&""),
+            "{name}: {identities:?}"
         );
     }
 }

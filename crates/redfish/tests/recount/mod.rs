@@ -29,7 +29,7 @@ fn text(value: &Value) -> String {
         Value::Bool(flag) => flag.to_string(),
         _ => String::new(),
     };
-    let says_nothing = [
+    let placeholders = [
         "null",
         "none",
         "n/a",
@@ -39,7 +39,7 @@ fn text(value: &Value) -> String {
         "not specified",
         "to be filled by o.e.m.",
     ];
-    if says_nothing.contains(&text.to_lowercase().as_str()) {
+    if placeholders.contains(&text.to_lowercase().as_str()) {
         String::new()
     } else {
         text

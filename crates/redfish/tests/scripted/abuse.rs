@@ -159,7 +159,7 @@ fn full_tree() -> BTreeMap<String, Value> {
 }
 
 /// Virtual pauses, and real time-outs short enough for a test.
-fn hasty(bmc: &Bmc) -> Settings {
+fn short_limits(bmc: &Bmc) -> Settings {
     Settings {
         request_timeout: Duration::from_millis(300),
         retry: RetryPolicy {
@@ -209,21 +209,27 @@ async fn all_against(
         let bmc = Bmc::start_with(full_tree(), Duration::ZERO, move |request, _| abuse(request)).await;
         let started = Instant::now();
         let work = async {
-            let client = BmcClient::connect(bmc.target(), hasty(&bmc)).await?;
+            let client = BmcClient::connect(bmc.target(), short_limits(&bmc)).await?;
             let outcome = run(&client, operation).await;
             let _ = client.close().await;
             outcome
         };
         let outcome = tokio::time::timeout(TEST_LIMIT, work).await;
         let outcome = outcome.unwrap_or_else(|_| panic!("{name}: {operation} hangs"));
-        assert!(bmc.server.requests().len() < 1500, "{name}: {operation} asks for ever");
+        assert!(
+            bmc.server.requests().len() < 1500,
+            "{name}: {operation} sends too many requests"
+        );
         if let Err(failure) = outcome {
             let text = failure.to_string();
             assert!(
                 text.contains(&bmc.server.url()),
-                "{name}: {operation} does not say which BMC: {text}"
+                "{name}: {operation} does not name the BMC: {text}"
             );
-            assert!(text.len() < 2000, "{name}: {operation} says too much: {text}");
+            assert!(
+                text.len() < 2000,
+                "{name}: {operation} has a message that is too long: {text}"
+            );
             failures.push((operation, text));
         }
         assert!(started.elapsed() < TEST_LIMIT);
@@ -370,7 +376,7 @@ fn is_read(request: &Request) -> bool {
 }
 
 #[tokio::test]
-async fn whatever_stands_for_the_system_ends_each_operation_soon_and_in_words() {
+async fn a_malformed_system_ends_each_operation_soon_and_with_a_message() {
     for (name, answer, words) in answers() {
         let failures = all_against(name, move |r| r.is("GET", SYSTEM).then(|| answer.clone())).await;
         for operation in [
@@ -394,14 +400,14 @@ async fn whatever_stands_for_the_system_ends_each_operation_soon_and_in_words() 
 }
 
 #[tokio::test]
-async fn whatever_stands_for_everything_behind_the_root_ends_each_operation_soon() {
+async fn malformed_resources_behind_the_root_end_each_operation_soon() {
     for (name, answer, _) in answers() {
         all_against(name, move |request| is_read(request).then(|| answer.clone())).await;
     }
 }
 
 #[tokio::test]
-async fn whatever_stands_for_all_but_the_system_costs_only_what_it_stands_for() {
+async fn a_malformed_resource_costs_only_its_own_part() {
     for (name, answer, _) in answers() {
         let abuse = move |request: &Request| {
             let is_needed =
@@ -417,7 +423,7 @@ async fn whatever_stands_for_all_but_the_system_costs_only_what_it_stands_for() 
 }
 
 #[tokio::test]
-async fn whatever_answers_a_change_is_not_taken_for_success() {
+async fn no_malformed_answer_to_a_change_is_taken_for_success() {
     for (name, answer, _) in answers() {
         let failures = all_against(name, move |request| {
             (matches!(request.method.as_str(), "PATCH" | "POST") && !request.path.contains("Sessions"))
@@ -495,7 +501,7 @@ fn pointers(value: &Value, here: &str, found: &mut Vec<String>) {
 
 #[tokio::test]
 async fn a_wrong_type_in_any_field_hangs_nothing() {
-    let odd = [
+    let malformed = [
         json!(null),
         json!(-7),
         json!(1e300),
@@ -519,7 +525,7 @@ async fn a_wrong_type_in_any_field_hangs_nothing() {
     let bmc = Bmc::start_with(tree.clone(), Duration::ZERO, |_, _| None).await;
     for (n, (path, pointer)) in places.iter().enumerate() {
         bmc.state.lock().unwrap().tree = tree.clone();
-        let value = odd[n % odd.len()].clone();
+        let value = malformed[n % malformed.len()].clone();
         *bmc.state
             .lock()
             .unwrap()
@@ -530,7 +536,7 @@ async fn a_wrong_type_in_any_field_hangs_nothing() {
             .unwrap() = value.clone();
         for operation in ["probe", "inventory", "boot", "readings"] {
             let work = async {
-                let client = BmcClient::connect(bmc.target(), hasty(&bmc)).await?;
+                let client = BmcClient::connect(bmc.target(), short_limits(&bmc)).await?;
                 let outcome = run(&client, operation).await;
                 let _ = client.close().await;
                 outcome
@@ -545,7 +551,7 @@ async fn a_wrong_type_in_any_field_hangs_nothing() {
 }
 
 #[tokio::test]
-async fn a_walk_over_large_answers_keeps_little() {
+async fn a_walk_over_large_answers_bounds_its_memory() {
     let big = format!("{{\"Id\": \"1\", \"Pad\": \"{}\"}}", "x".repeat(7 << 20));
     let bmc = Bmc::start_with(full_tree(), Duration::ZERO, move |request, _| {
         if request.is("GET", "/redfish/v1/Systems/1/Memory") {
@@ -576,7 +582,7 @@ async fn a_walk_over_large_answers_keeps_little() {
 }
 
 #[tokio::test]
-async fn a_walk_through_slow_answers_ends_with_what_it_has() {
+async fn a_walk_through_slow_answers_ends_with_partial_results() {
     let bmc = Bmc::start_with(full_tree(), Duration::from_millis(30), |request, _| {
         let path = request.path.clone();
         let links: Vec<Value> = (0..2000).map(|n| json!({"@odata.id": format!("{path}/{n}")})).collect();
@@ -621,7 +627,7 @@ async fn dripping(pause: Duration) -> Bmc {
 }
 
 #[tokio::test]
-async fn a_walk_ends_where_every_body_drips() {
+async fn a_walk_ends_where_every_body_is_slow() {
     let bmc = dripping(Duration::from_millis(200)).await;
     // Two requests at once: 300 ms a resource, and 100 ms are allowed.
     let settings = Settings {
@@ -641,7 +647,7 @@ async fn a_walk_ends_where_every_body_drips() {
 }
 
 #[tokio::test]
-async fn a_slow_bmc_that_keeps_the_pace_is_read_to_the_end() {
+async fn a_slow_bmc_above_the_least_rate_is_read_to_the_end() {
     let bmc = dripping(Duration::ZERO).await;
     let settings = Settings {
         walk_grace: Duration::from_secs(1),
@@ -654,7 +660,7 @@ async fn a_slow_bmc_that_keeps_the_pace_is_read_to_the_end() {
 }
 
 #[tokio::test]
-async fn a_body_has_a_limit_of_its_own_and_time_for_what_arrives() {
+async fn a_body_has_a_size_limit_and_time_for_the_bytes_that_arrive() {
     let bmc = dripping(Duration::from_millis(400)).await;
     let link = "/redfish/v1/Systems/1/Memory/1";
     let get = async |body_timeout| {

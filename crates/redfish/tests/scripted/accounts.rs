@@ -44,7 +44,7 @@ async fn bmc_with(
 }
 
 #[tokio::test]
-async fn accounts_and_what_is_asked_of_passwords_are_read() {
+async fn accounts_and_password_rules_are_read() {
     let bmc = bmc_with(&[(1, ""), (2, "admin")], |_, _| None).await;
     let client = bmc.connect().await;
     let policy = client.account_policy().await.unwrap();
@@ -77,7 +77,7 @@ async fn a_new_account_is_posted() {
 }
 
 #[tokio::test]
-async fn where_accounts_are_slots_the_first_free_one_that_is_left_to_us_is_written() {
+async fn the_first_free_slot_that_we_may_use_is_written() {
     let bmc = bmc_with(&[(16, ""), (1, ""), (2, "admin"), (4, ""), (3, "other")], |_, _| None).await;
     let client = bmc.connect().await;
     client.put_administrator("ours", &password()).await.unwrap();
@@ -91,14 +91,14 @@ async fn where_accounts_are_slots_the_first_free_one_that_is_left_to_us_is_writt
 }
 
 #[tokio::test]
-async fn no_free_slot_is_an_error_that_says_what_the_bmc_said() {
+async fn no_free_slot_is_an_error_with_the_bmcs_message() {
     let bmc = bmc_with(&[(1, ""), (2, "admin")], |_, _| None).await;
     let failure = bmc.connect().await.put_administrator("ours", &password()).await;
     assert_eq!(failure.unwrap_err().status(), Some(405));
 }
 
 #[tokio::test]
-async fn a_refused_password_is_blotted_out_of_the_refusal() {
+async fn a_refused_password_is_redacted_in_the_refusal() {
     let bmc = bmc_with(&[(2, "admin")], |request, _| {
         let text = format!("The value {NEW} for the property Password is not acceptable");
         (request.method == "PATCH").then(|| Answer::error(400, "Base.1.8.PropertyValueFormatError", &text))
@@ -146,7 +146,7 @@ async fn a_password_that_must_be_changed_is_changed_by_the_link_of_the_refusal()
 }
 
 #[tokio::test]
-async fn accounts_are_disabled_and_taken_away() {
+async fn accounts_are_disabled_and_removed() {
     let bmc = bmc_with(&[(2, "admin"), (3, "old")], |_, _| None).await;
     let client = bmc.connect().await;
     let old = client.account_of("old").await.unwrap().unwrap();
@@ -169,7 +169,7 @@ async fn bmc_that_refuses(slots: &[(u32, &str)], id: &'static str) -> Bmc {
 }
 
 #[tokio::test]
-async fn a_demand_for_a_new_password_leads_to_no_other_way_to_make_or_remove_an_account() {
+async fn a_demand_for_a_new_password_stops_the_fallbacks_of_account_changes() {
     let slots = [(2, "admin"), (3, "old"), (4, "")];
     let bmc = bmc_that_refuses(&slots, "Base.1.8.PasswordChangeRequired").await;
     let client = bmc.connect().await;
@@ -195,14 +195,14 @@ async fn a_demand_for_a_new_password_leads_to_no_other_way_to_make_or_remove_an_
 }
 
 #[tokio::test]
-async fn a_bmc_without_accounts_says_so() {
+async fn a_bmc_without_accounts_is_an_error_of_its_own() {
     let bmc = Bmc::plain().await;
     let failure = bmc.connect().await.change_own_password("admin", &password()).await;
     assert!(matches!(failure, Err(RedfishError::NotOffered { .. })));
 }
 
 #[tokio::test]
-async fn a_missing_account_is_missed_where_it_was_looked_for() {
+async fn a_missing_account_is_reported_with_its_collection() {
     let bmc = bmc_with(&[(2, "admin")], |_, _| None).await;
     let failure = bmc.connect().await.change_own_password("ours", &password()).await;
     let text = failure.unwrap_err().to_string();

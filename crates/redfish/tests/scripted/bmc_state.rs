@@ -150,7 +150,7 @@ async fn each_part_is_read_without_its_secrets() {
 }
 
 #[tokio::test]
-async fn an_account_goes_by_the_first_way_that_works() {
+async fn an_account_is_removed_by_the_first_method_that_works() {
     // DELETE is refused, and an empty name is accepted without effect: in the end the account is disabled.
     let bmc = bmc_with(|request, _| {
         let is_it = request.path == format!("{ACCOUNTS}/2");
@@ -172,7 +172,7 @@ async fn an_account_goes_by_the_first_way_that_works() {
 }
 
 #[tokio::test]
-async fn everything_else_is_removed_by_its_own_way() {
+async fn each_other_part_is_removed_by_its_own_method() {
     let bmc = bmc_with(|request, state| {
         (request.method == "DELETE").then(|| {
             let path = request.path.clone();
@@ -209,7 +209,7 @@ async fn everything_else_is_removed_by_its_own_way() {
 }
 
 #[tokio::test]
-async fn a_list_with_a_hole_is_unread_and_a_part_that_is_not_there_is_not_offered() {
+async fn a_list_with_a_gap_is_unread_and_an_absent_part_is_not_offered() {
     let bmc = bmc_with(|request, state| {
         if request.is("GET", &format!("{ACCOUNTS}/2")) {
             return Some(Answer::status(500));
@@ -269,7 +269,7 @@ async fn a_demand_for_a_new_password_is_not_a_bmc_without_directories() {
 }
 
 #[tokio::test]
-async fn a_demand_for_a_new_password_leads_to_no_other_way_to_remove_an_account() {
+async fn a_demand_for_a_new_password_stops_the_fallbacks_of_a_removal() {
     let bmc = bmc_with(|request, _| {
         (request.method == "DELETE" && request.path == format!("{ACCOUNTS}/2"))
             .then(|| Answer::error(403, "Base.1.8.PasswordChangeRequired", "no"))
@@ -287,7 +287,7 @@ async fn a_demand_for_a_new_password_leads_to_no_other_way_to_remove_an_account(
 }
 
 #[tokio::test]
-async fn where_the_bmc_expands_a_list_costs_one_request_and_one_that_fails_at_it_is_read_plainly() {
+async fn an_expanded_list_costs_one_request_and_a_failed_expansion_falls_back() {
     for works in [true, false] {
         let bmc = bmc_with(move |request, state| {
             let root = state.tree.get_mut("/redfish/v1").unwrap();

@@ -14,7 +14,7 @@ fn boots(bmc: &Bmc, path: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn once_from_the_network_and_back() {
+async fn network_boot_once_is_set_and_cleared() {
     let bmc = Bmc::plain().await;
     let client = bmc.connect().await;
     let outcome = client
@@ -101,7 +101,7 @@ async fn a_settings_object_is_written_even_if_it_reads_as_wanted() {
 }
 
 #[tokio::test]
-async fn lists_on_the_settings_object_count() {
+async fn allowed_values_of_the_settings_object_count() {
     let bmc = Bmc::plain().await;
     bmc.set(
         SYSTEM,
@@ -131,7 +131,7 @@ async fn lists_on_the_settings_object_count() {
 }
 
 #[tokio::test]
-async fn without_continuous_it_is_once_and_says_so() {
+async fn without_continuous_the_override_is_once_and_reported() {
     let bmc = Bmc::plain().await;
     bmc.set(
         SYSTEM,
@@ -162,7 +162,7 @@ async fn without_continuous_it_is_once_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_bmc_that_wants_everything_together_gets_it() {
+async fn a_bmc_that_requires_all_fields_gets_them_together() {
     let bmc = Bmc::start(|request, _| {
         let full = request.body["Boot"].as_object().is_some_and(|boot| boot.len() == 3);
         (request.is("PATCH", SYSTEM) && !full).then(|| Answer::error(400, "Base.1.8.PropertyMissing", "all three"))
@@ -192,7 +192,7 @@ async fn accepted_but_not_applied_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_change_that_takes_its_time_is_waited_for() {
+async fn a_slow_change_is_awaited() {
     let bmc = Bmc::start(|request, state| {
         if request.is("PATCH", SYSTEM) {
             state.n = 1;
@@ -271,7 +271,7 @@ async fn a_mode_that_the_target_changed_is_set_again() {
 }
 
 #[tokio::test]
-async fn post_under_way_is_waited_for() {
+async fn a_running_post_is_awaited() {
     let bmc = Bmc::start(|request, state| {
         state.n += usize::from(request.method == "PATCH");
         let busy = || Answer::error(400, "iLO.2.14.UnableToModifyDuringSystemPOST", "in POST");
@@ -287,7 +287,7 @@ async fn post_under_way_is_waited_for() {
 }
 
 #[tokio::test]
-async fn an_http_boot_uri_only_where_there_is_one_and_not_longer_than_wanted() {
+async fn an_http_boot_uri_is_sent_only_where_supported_and_removed_afterwards() {
     let bmc = Bmc::plain().await;
     let client = bmc.connect().await;
     let failure = client

@@ -81,10 +81,10 @@ impl OldBmc {
             .spawn()
             .expect("openssl runs");
         let (into, mut from) = (server.stdin.take().unwrap(), server.stdout.take().unwrap());
-        let mut said = String::new();
+        let mut output = String::new();
         let port = loop {
-            read_some(&mut from, &mut said).await.expect("it listens");
-            let port = said
+            read_some(&mut from, &mut output).await.expect("it listens");
+            let port = output
                 .split_once("ACCEPT 127.0.0.1:")
                 .and_then(|(_, rest)| rest.split_once('\n'));
             if let Some((port, _)) = port {
@@ -108,10 +108,10 @@ impl OldBmc {
     }
 }
 
-async fn read_some(from: &mut ChildStdout, said: &mut String) -> Option<()> {
+async fn read_some(from: &mut ChildStdout, output: &mut String) -> Option<()> {
     let mut piece = [0; 4096];
     let length = from.read(&mut piece).await.ok().filter(|length| *length > 0)?;
-    said.push_str(&String::from_utf8_lossy(&piece[..length]));
+    output.push_str(&String::from_utf8_lossy(&piece[..length]));
     Some(())
 }
 
@@ -143,7 +143,7 @@ fn causes(failure: &RedfishError) -> String {
 
 #[cfg(not(feature = "platform-tls"))]
 #[tokio::test]
-async fn the_built_in_tls_says_which_build_speaks_to_them() {
+async fn the_built_in_tls_names_the_build_that_supports_old_ciphers() {
     let certificate = Certificate::new().await;
     let bmc = OldBmc::start(&certificate, &RSA_ONLY).await;
     let target = bmc.target(None);
@@ -182,7 +182,7 @@ mod with_the_platforms_tls {
     use super::*;
 
     #[tokio::test]
-    async fn the_service_root_is_read_whatever_name_the_certificate_is_for() {
+    async fn the_service_root_is_read_for_any_name_of_the_certificate() {
         let certificate = Certificate::new().await;
         let bmc = OldBmc::start(&certificate, &RSA_ONLY).await;
         let found = BmcClient::survey(&bmc.target(None).address, Settings::default())
@@ -199,7 +199,7 @@ mod with_the_platforms_tls {
     }
 
     #[tokio::test]
-    async fn the_pinned_certificate_is_spoken_to_and_no_other() {
+    async fn only_the_pinned_certificate_is_accepted() {
         let (certificate, other) = (Certificate::new().await, Certificate::new().await);
         let (expected, pin) = (certificate.fingerprint().await, other.fingerprint().await);
         let bmc = OldBmc::start(&certificate, &RSA_ONLY).await;
@@ -243,7 +243,7 @@ mod with_the_platforms_tls {
     }
 
     #[tokio::test]
-    async fn a_certificate_that_is_exchanged_stops_the_client() {
+    async fn a_replaced_certificate_stops_the_client() {
         let (first, second) = (Certificate::new().await, Certificate::new().await);
         let bmc = OldBmc::start(&first, &RSA_ONLY).await;
         let port = Arc::new(AtomicU16::new(bmc.port));
@@ -270,7 +270,7 @@ mod with_the_platforms_tls {
     }
 
     #[tokio::test]
-    async fn a_bmc_without_any_cipher_that_is_safe_is_told_in_openssls_words() {
+    async fn a_bmc_without_a_safe_cipher_is_an_error_with_openssls_message() {
         let certificate = Certificate::new().await;
         let bmc = OldBmc::start(&certificate, &["-tls1_2", "-cipher", "ADH-AES128-SHA256:@SECLEVEL=0"]).await;
         let failure = BmcClient::connect(bmc.target(None), Settings::default())

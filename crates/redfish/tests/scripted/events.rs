@@ -44,7 +44,7 @@ async fn open(bmc: &Bmc, last_id: Option<&str>) -> Result<Option<EventStream>, R
 }
 
 #[tokio::test]
-async fn changes_of_the_power_are_told_and_the_stream_is_taken_up_behind_the_last() {
+async fn power_changes_are_events_and_the_stream_resumes_after_the_last() {
     let text = format!(
         ": welcome\n\n{}{}{}",
         event(7, "PowerStateChanged"),
@@ -69,7 +69,7 @@ async fn changes_of_the_power_are_told_and_the_stream_is_taken_up_behind_the_las
 }
 
 #[tokio::test]
-async fn where_there_is_no_stream_none_is_opened() {
+async fn a_bmc_without_streams_gets_none() {
     for service in [
         json!({}),
         json!({"ServiceEnabled": false, "ServerSentEventUri": STREAM}),

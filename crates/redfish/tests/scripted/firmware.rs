@@ -61,15 +61,15 @@ async fn entry(client: &BmcClient) -> FirmwareEntry {
     client.firmware().await.unwrap().entries.remove(0)
 }
 
-fn takes(way: &'static str) -> impl Fn(&Request, &mut State) -> Option<Answer> + Send + Sync {
+fn takes(path: &'static str) -> impl Fn(&Request, &mut State) -> Option<Answer> + Send + Sync {
     move |request, _| {
-        let is_it = request.is("POST", way);
+        let is_it = request.is("POST", path);
         is_it.then(|| Answer::json(202, &json!({"@odata.id": TASK, "TaskState": "New"})))
     }
 }
 
 #[tokio::test]
-async fn what_is_installed_and_what_cannot_be_read() {
+async fn installed_versions_and_unreadable_ones() {
     let bmc = bmc(
         json!({"MultipartHttpPushUri": UPLOAD, "MaxImageSizeBytes": 0}),
         accepted,
@@ -88,20 +88,20 @@ async fn what_is_installed_and_what_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn without_an_inventory_system_and_manager_tell() {
+async fn without_an_inventory_versions_come_from_system_and_manager() {
     let bmc = Bmc::plain().await;
     let state = bmc.connect().await.firmware().await.unwrap();
-    let told: Vec<_> = state
+    let versions: Vec<_> = state
         .entries
         .iter()
         .map(|e| (e.id.as_str(), e.version.as_str()))
         .collect();
-    assert_eq!(told, [("BMC", "1.2.3")]);
+    assert_eq!(versions, [("BMC", "1.2.3")]);
     assert!(state.offer.is_empty());
 }
 
 #[tokio::test]
-async fn multipart_goes_first_and_whole_with_its_length() {
+async fn multipart_is_tried_first_and_sent_with_its_length() {
     let dir = tempfile::tempdir().unwrap();
     let offered = json!({
         "MultipartHttpPushUri": UPLOAD, "HttpPushUri": PUSH,
@@ -136,7 +136,7 @@ async fn multipart_goes_first_and_whole_with_its_length() {
 }
 
 #[tokio::test]
-async fn a_way_that_is_named_and_not_there_leads_to_the_next() {
+async fn a_missing_update_method_leads_to_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let offered = json!({"MultipartHttpPushUri": "/nowhere", "HttpPushUri": PUSH, "HttpPushUriTargets": []});
     let bmc = bmc(offered, |request, state| {
@@ -156,7 +156,7 @@ async fn a_way_that_is_named_and_not_there_leads_to_the_next() {
 }
 
 #[tokio::test]
-async fn the_bmc_fetches_with_what_it_insists_on() {
+async fn the_bmc_fetches_with_the_fields_that_it_requires() {
     let dir = tempfile::tempdir().unwrap();
     let offered = json!({"Actions": {"#UpdateService.SimpleUpdate": {"target": SIMPLE}}});
     let bmc = bmc(offered, |request, state| {
@@ -204,7 +204,7 @@ async fn a_file_that_is_too_large_or_was_changed_is_not_sent() {
 }
 
 #[tokio::test]
-async fn an_upload_is_not_repeated_but_for_a_refused_session() {
+async fn an_upload_is_repeated_only_after_a_refused_session() {
     let dir = tempfile::tempdir().unwrap();
     let bmc = bmc(json!({"HttpPushUri": PUSH}), |request, state| {
         request.is("POST", PUSH).then(|| {
@@ -226,7 +226,7 @@ async fn an_upload_is_not_repeated_but_for_a_refused_session() {
 }
 
 #[tokio::test]
-async fn a_profile_says_what_differs() {
+async fn a_profile_describes_the_differences() {
     let dir = tempfile::tempdir().unwrap();
     let quirks = tempfile::tempdir().unwrap();
     let profile = json!({
@@ -288,7 +288,7 @@ async fn a_task_is_followed_lost_and_failed() {
     .await;
     let client = bmc.connect().await;
     let ticket = UpdateTicket {
-        way: None,
+        method: None,
         places: vec![TASK.to_owned()],
     };
     let look = async || client.look_at_update(&ticket).await.unwrap();

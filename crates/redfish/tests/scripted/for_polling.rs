@@ -33,7 +33,7 @@ fn with_password(bmc: &Bmc) -> usize {
 }
 
 #[tokio::test]
-async fn a_look_at_what_is_known_is_one_request_without_a_session() {
+async fn a_poll_of_a_known_bmc_is_one_request_without_a_session() {
     let bmc = Bmc::plain().await;
     let learned = look(&bmc, &BmcHints::default()).await;
     let known = known(LoginMethod::EachRequest);
@@ -51,7 +51,7 @@ async fn a_look_at_what_is_known_is_one_request_without_a_session() {
 }
 
 #[tokio::test]
-async fn where_a_password_counts_only_in_a_session_each_look_opens_one_and_closes_it() {
+async fn a_bmc_that_requires_sessions_gets_one_for_each_poll() {
     let bmc = Bmc::start(|request, _| {
         let refused = request.header("authorization").is_some();
         refused.then(|| Answer::error(401, "Base.1.8.NoValidSession", "log in first"))
@@ -67,13 +67,13 @@ async fn where_a_password_counts_only_in_a_session_each_look_opens_one_and_close
 }
 
 #[tokio::test]
-async fn where_there_are_no_sessions_the_password_goes_with_each_request() {
+async fn without_sessions_the_password_goes_with_each_request() {
     let bmc = Bmc::start(|request, _| request.is("POST", SESSIONS).then(|| Answer::status(404))).await;
     assert_eq!(look(&bmc, &BmcHints::default()).await, known(LoginMethod::EachRequest));
 }
 
 #[tokio::test]
-async fn where_whoever_is_unknown_is_refused_the_root_tells_that_there_are_no_sessions() {
+async fn a_root_behind_a_login_shows_that_there_are_no_sessions() {
     let bmc = Bmc::start(|request, _| {
         if request.is("GET", "/redfish/v1/") {
             let root = json!({"@odata.type": "#ServiceRoot.v1_9_0.ServiceRoot", "RedfishVersion": "1.9.0", "Systems": {"@odata.id": "/redfish/v1/Systems"}});
@@ -87,10 +87,10 @@ async fn where_whoever_is_unknown_is_refused_the_root_tells_that_there_are_no_se
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_sent_once_whatever_is_known() {
+async fn a_wrong_password_is_sent_once_even_to_a_known_bmc() {
     let refuses_sessions = |request: &Request| request.is("POST", SESSIONS).then(|| Answer::status(404));
     // Without known facts, the root is first read for its sessions.
-    for (way, sessions, asked) in [
+    for (method, sessions, requests) in [
         (LoginMethod::Unknown, 1, 2),
         (LoginMethod::Session, 1, 1),
         (LoginMethod::EachRequest, 0, 1),
@@ -98,15 +98,19 @@ async fn a_wrong_password_is_sent_once_whatever_is_known() {
         let bmc = Bmc::plain().await;
         let mut target = bmc.target();
         target.password = format!("not {PASSWORD}").into();
-        let client = BmcClient::for_polling(target, bmc.settings(), &known(way)).unwrap();
+        let client = BmcClient::for_polling(target, bmc.settings(), &known(method)).unwrap();
         let failure = client.power().await.unwrap_err();
         assert!(matches!(failure, RedfishError::Unauthorized { .. }), "{failure}");
         assert_eq!(failure.kind(), ErrorKind::Security);
         let sent = (bmc.server.count("POST", SESSIONS), with_password(&bmc));
-        assert_eq!(sent, (sessions, 1 - sessions), "{way:?}");
+        assert_eq!(sent, (sessions, 1 - sessions), "{method:?}");
         assert_eq!(client.hints().await.login, LoginMethod::Unknown);
         let _ = client.close().await;
-        assert_eq!(bmc.server.requests().len(), asked, "{way:?}: nothing else is asked");
+        assert_eq!(
+            bmc.server.requests().len(),
+            requests,
+            "{method:?}: there is no other request"
+        );
     }
     let bmc = Bmc::start(move |request, _| refuses_sessions(request)).await;
     let mut target = bmc.target();
@@ -117,7 +121,7 @@ async fn a_wrong_password_is_sent_once_whatever_is_known() {
 }
 
 #[tokio::test]
-async fn what_was_known_and_is_wrong_is_told() {
+async fn an_outdated_hint_about_a_bmc_is_an_error() {
     let bmc = Bmc::plain().await;
     let known = BmcHints {
         system: Some("/redfish/v1/Systems/Gone".into()),

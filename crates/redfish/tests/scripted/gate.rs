@@ -14,7 +14,7 @@ use crate::bmc::{Bmc, RESET, SESSIONS, SYSTEM, standard_tree};
 use crate::server::{Answer, Server};
 
 /// A BMC that hangs up on requests for the system while the switch is on.
-async fn moody() -> (Bmc, Arc<AtomicBool>) {
+async fn intermittent_bmc() -> (Bmc, Arc<AtomicBool>) {
     let is_silent = Arc::new(AtomicBool::new(false));
     let switch = is_silent.clone();
     let bmc = Bmc::start(move |request, _| {
@@ -26,7 +26,7 @@ async fn moody() -> (Bmc, Arc<AtomicBool>) {
 
 #[tokio::test]
 async fn a_silent_bmc_is_left_alone_and_tried_by_one_request_at_a_time() {
-    let (bmc, is_silent) = moody().await;
+    let (bmc, is_silent) = intermittent_bmc().await;
     let client = bmc.connect().await;
     is_silent.store(true, Ordering::SeqCst);
     let failure = loop {
@@ -64,7 +64,7 @@ async fn a_silent_bmc_is_left_alone_and_tried_by_one_request_at_a_time() {
     is_silent.store(false, Ordering::SeqCst);
     rackwright_redfish::Environment::sleep(&*bmc.environment, Duration::from_secs(6)).await;
     client.system().await.unwrap();
-    assert_eq!(futures_of(&client, 20).await, 20, "the door is open for all");
+    assert_eq!(futures_of(&client, 20).await, 20, "the gate is open for all");
 }
 
 /// The number of successes among `n` concurrent requests.
@@ -78,8 +78,8 @@ async fn futures_of(client: &BmcClient, n: usize) -> usize {
 }
 
 #[tokio::test]
-async fn clients_of_one_bmc_know_of_each_other() {
-    let (bmc, is_silent) = moody().await;
+async fn clients_of_one_bmc_share_its_limits() {
+    let (bmc, is_silent) = intermittent_bmc().await;
     let gates = Arc::new(Gates::default());
     let settings = Settings {
         gates: Some(gates.clone()),
@@ -89,20 +89,20 @@ async fn clients_of_one_bmc_know_of_each_other() {
     is_silent.store(true, Ordering::SeqCst);
     while !matches!(first.system().await, Err(RedfishError::Suspended { .. })) {}
     drop(first);
-    let asked = bmc.server.count("GET", SYSTEM);
+    let reads = bmc.server.count("GET", SYSTEM);
     let known = BmcHints {
         system: Some(SYSTEM.into()),
         login: LoginMethod::EachRequest,
     };
     let second = BmcClient::for_polling(bmc.target(), settings, &known).unwrap();
     assert!(matches!(second.power().await, Err(RedfishError::Suspended { .. })));
-    assert_eq!(bmc.server.count("GET", SYSTEM), asked);
+    assert_eq!(bmc.server.count("GET", SYSTEM), reads);
     gates.tidy();
     assert_eq!(gates.count(), 1);
 }
 
 #[tokio::test]
-async fn answers_that_say_no_are_answers() {
+async fn refusals_count_as_answers() {
     let bmc = Bmc::start(|request, _| request.is("GET", SYSTEM).then(|| Answer::status(500))).await;
     let client = bmc.connect().await;
     for _ in 0..10 {
@@ -124,10 +124,10 @@ async fn two_clients_together_send_no_more_than_one_may() {
 }
 
 #[tokio::test]
-async fn a_profile_says_how_many_at_once_and_never_more_than_four() {
-    for (says, most) in [(1, 1), (3, 3), (200, 4)] {
+async fn a_profile_sets_the_concurrent_requests_up_to_four() {
+    for (configured, most) in [(1, 1), (3, 3), (200, 4)] {
         let folder = tempfile::tempdir().unwrap();
-        let profile = serde_json::json!({"source": ["a test"], "matches": [{"root.Vendor": "Acme"}], "set": {"max_concurrent": says}});
+        let profile = serde_json::json!({"source": ["a test"], "matches": [{"root.Vendor": "Acme"}], "set": {"max_concurrent": configured}});
         std::fs::write(folder.path().join("acme.json"), profile.to_string()).unwrap();
         let quirks = QuirkSet::with_folder(folder.path()).unwrap();
         let bmc = Bmc::start_with(standard_tree(), Duration::from_millis(10), |_, _| None).await;
@@ -139,7 +139,7 @@ async fn a_profile_says_how_many_at_once_and_never_more_than_four() {
         client.profile().await.unwrap();
         assert_eq!(futures_of(&client, 30).await, 30);
         assert_eq!(client.get_each(&vec![SYSTEM.to_owned(); 30]).await.len(), 30);
-        assert_eq!(bmc.server.most_at_once(), most, "the profile says {says}");
+        assert_eq!(bmc.server.most_at_once(), most, "the profile has {configured}");
     }
 }
 
@@ -267,7 +267,7 @@ async fn environment_proxies_are_never_used() {
         .await
         .unwrap()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
     assert!(proxy.requests().is_empty());
 }

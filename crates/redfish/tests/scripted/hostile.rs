@@ -27,7 +27,7 @@ impl Probe for BmcClient {
 }
 
 #[tokio::test]
-async fn what_is_no_json_object() {
+async fn answers_that_are_no_json_object() {
     for (body, words) in [
         ("{\"a\": [1, 2", "EOF"),
         ("<html>Welcome</html>", "<html>Welcome"),
@@ -44,7 +44,7 @@ async fn what_is_no_json_object() {
 }
 
 #[tokio::test]
-async fn odd_letters_do_not_cost_the_answer() {
+async fn invalid_characters_do_not_lose_the_answer() {
     let mut body = b"\xef\xbb\xbf{\"Model\": \"Gr\xf6\xdfe\", \"PowerState\": \"On\"}".to_vec();
     let mut raw = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
     raw.append(&mut body);
@@ -108,7 +108,7 @@ async fn gigantic_answers_are_cut_off() {
 }
 
 #[tokio::test]
-async fn deep_and_crowded_answers_are_refused_before_parsing() {
+async fn deep_and_wide_answers_are_refused_before_parsing() {
     for (body, words) in [
         (
             format!("{}1{}", "{\"a\":".repeat(5000), "}".repeat(5000)),
@@ -202,7 +202,7 @@ async fn links_that_lead_away_are_not_followed() {
 }
 
 #[tokio::test]
-async fn redirects_in_circles_end() {
+async fn redirect_loops_end() {
     let failure = system_answered_by(Answer::status(302).with("Location", SYSTEM)).await;
     assert!(failure.to_string().contains("more than 3 redirects"), "{failure}");
 }

@@ -79,7 +79,7 @@ fn machine() -> BTreeMap<String, Value> {
 }
 
 #[tokio::test]
-async fn everything_is_found_and_what_fails_is_named() {
+async fn everything_is_found_and_failures_are_named() {
     let bmc = Bmc::start_with(machine(), Duration::ZERO, |request, _| {
         request.is("GET", "/p/broken").then(|| Answer::text(200, "{\"Id\": "))
     })
@@ -103,6 +103,15 @@ async fn everything_is_found_and_what_fails_is_named() {
     let nics: Vec<_> = found.nics.iter().map(|nic| (nic.path.as_str(), nic.link_up)).collect();
     assert_eq!(nics, [("/a/1/", Some(true)), ("/e/2", Some(false)), ("/e/3", None)]);
     assert_eq!(found.nics[0].port_guids, ["88e9a4ffff809da2"]);
+    let (adapters, gaps) = client.adapters().await.unwrap();
+    let adapters: Vec<_> = adapters
+        .iter()
+        .map(|nic| (nic.path.as_str(), &nic.port_guids))
+        .collect();
+    assert_eq!(
+        (adapters, gaps),
+        (vec![("/a/1/", &found.nics[0].port_guids)], Vec::new())
+    );
     let gaps: Vec<_> = found.gaps.iter().map(|gap| gap.path.as_str()).collect();
     assert_eq!(gaps, ["/p/broken", "/p/gone"]);
     let macs: Vec<_> = client.macs().await.unwrap().iter().map(ToString::to_string).collect();
@@ -110,7 +119,7 @@ async fn everything_is_found_and_what_fails_is_named() {
 }
 
 #[tokio::test]
-async fn a_machine_that_says_nothing_has_an_empty_inventory() {
+async fn a_machine_without_data_has_an_empty_inventory() {
     let bmc = Bmc::plain().await;
     let client = bmc.connect().await;
     assert_eq!(

@@ -71,7 +71,7 @@ async fn entries_come_newest_first_and_no_more_than_wanted() {
 }
 
 #[tokio::test]
-async fn a_log_without_end_is_cut_and_said_to_be() {
+async fn an_endless_log_is_cut_and_marked_as_cut() {
     let bmc = with_log(json!([]), |_, _| Answer::status(204)).await;
     let endless = |n: u32| {
         let members: Vec<Value> = (0..50).map(|i| entry(n * 50 + i, "2024-01-01T00:00:00Z")).collect();
@@ -89,14 +89,14 @@ async fn a_log_without_end_is_cut_and_said_to_be() {
 }
 
 #[tokio::test]
-async fn a_log_is_cleared_in_the_way_that_the_bmc_takes_and_reads_back() {
+async fn a_log_is_cleared_by_the_method_of_the_bmc_and_read_back() {
     type Accepts = fn(&Value, bool) -> bool;
-    let ways: [(Accepts, usize); 3] = [
+    let forms: [(Accepts, usize); 3] = [
         (|body, _| *body == json!({}), 1),
         (|body, _| body["LogEntriesETag"] == "\"e1\"", 2),
         (|_, has_body| !has_body, 3),
     ];
-    for (accepts, posts) in ways {
+    for (accepts, posts) in forms {
         let members = json!([entry(1, "2024-01-01T00:00:00Z"), entry(2, "2024-01-02T00:00:00Z")]);
         let bmc = with_log(members, move |body, has_body| {
             Answer::status(if accepts(body, has_body) { 204 } else { 400 })
@@ -110,7 +110,7 @@ async fn a_log_is_cleared_in_the_way_that_the_bmc_takes_and_reads_back() {
 }
 
 #[tokio::test]
-async fn what_only_says_that_it_was_cleared_is_not() {
+async fn a_log_that_only_claims_to_be_cleared_is_an_error() {
     let members = json!([entry(1, "2024-01-01T00:00:00Z"), entry(2, "2024-01-02T00:00:00Z")]);
     let bmc = with_log(members, |_, _| Answer::Raw(b"HTTP/1.1 204 No\r\n\r\n".to_vec())).await;
     let failure = bmc.connect().await.clear_event_log(Some("sel")).await.unwrap_err();
@@ -145,7 +145,7 @@ async fn with_ac_cycle(away: usize) -> Bmc {
 }
 
 #[tokio::test]
-async fn an_ac_cycle_is_over_when_the_bmc_is_back_and_lets_us_in_again() {
+async fn an_ac_cycle_ends_when_the_bmc_accepts_a_login_again() {
     for away in [0, 1, 9] {
         let bmc = with_ac_cycle(away).await;
         bmc.set("/redfish/v1", "/Vendor", json!("HPE"));
@@ -168,7 +168,7 @@ async fn an_ac_cycle_is_over_when_the_bmc_is_back_and_lets_us_in_again() {
 }
 
 #[tokio::test]
-async fn an_ac_cycle_that_does_not_happen_or_is_not_offered_is_told() {
+async fn a_missing_or_ineffective_ac_cycle_is_an_error() {
     let bmc = with_ac_cycle(1_000_000).await;
     bmc.set("/redfish/v1", "/Vendor", json!("HPE"));
     let failure = bmc

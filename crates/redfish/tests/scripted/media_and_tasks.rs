@@ -56,7 +56,7 @@ async fn with_drive(actions: bool, inserted: bool, takes: impl Fn(&Value) -> boo
 }
 
 #[tokio::test]
-async fn inserted_by_action_with_as_little_as_possible() {
+async fn a_medium_is_inserted_by_the_smallest_action() {
     let bmc = with_drive(true, true, |body| body.as_object().unwrap().len() == 1).await;
     let client = bmc.connect().await;
     let drive = client.insert_media(IMAGE, MediaKind::Cd).await.unwrap();
@@ -68,12 +68,12 @@ async fn inserted_by_action_with_as_little_as_possible() {
     assert_eq!(
         bmc.bodies("POST", EJECT),
         vec![json!({}); 3],
-        "an empty drive that says 404 is fine"
+        "an empty drive that answers 404 is fine"
     );
 }
 
 #[tokio::test]
-async fn more_is_added_as_the_bmc_insists() {
+async fn fields_are_added_as_the_bmc_requires_them() {
     let bmc = with_drive(true, false, |body| body["TransferMethod"] == "Stream").await;
     bmc.connect().await.insert_media(IMAGE, MediaKind::Cd).await.unwrap();
     let last = bmc.bodies("POST", INSERT).pop().unwrap();
@@ -84,7 +84,7 @@ async fn more_is_added_as_the_bmc_insists() {
 }
 
 #[tokio::test]
-async fn without_actions_by_patch() {
+async fn without_actions_a_medium_is_inserted_by_patch() {
     let bmc = with_drive(false, false, |body| body["Inserted"] == true).await;
     let client = bmc.connect().await;
     let drive = client.insert_media(IMAGE, MediaKind::Cd).await.unwrap();
@@ -97,7 +97,7 @@ async fn without_actions_by_patch() {
 }
 
 #[tokio::test]
-async fn no_drive_that_takes_it() {
+async fn a_medium_without_a_drive_for_it_is_refused() {
     let bmc = with_drive(true, false, |_| false).await;
     let failure = bmc
         .connect()
@@ -192,7 +192,7 @@ async fn a_task_that_vanishes_is_looked_for_at_its_monitor() {
 }
 
 #[tokio::test]
-async fn a_failed_task_says_why() {
+async fn a_failed_task_has_its_reason() {
     let accept = Answer::status(202).with("Location", TASK);
     let body = json!({"TaskState": "Exception", "Messages": [{"MessageId": "X.1.Bad", "Message": "no such device"}]});
     let (outcome, _) = boot_by_task(accept, move |_, _| Some(Answer::json(200, &body))).await;

@@ -123,7 +123,7 @@ async fn a_refusal_that_stays_is_the_error() {
 }
 
 #[tokio::test]
-async fn waiting_looks_more_and_more_seldom_and_ends() {
+async fn polls_of_a_wait_become_rarer_and_end() {
     let bmc = Bmc::plain().await;
     let failure = bmc
         .connect()

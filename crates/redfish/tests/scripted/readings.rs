@@ -23,7 +23,7 @@ async fn serve(tree: BTreeMap<String, Value>) -> Bmc {
 }
 
 #[tokio::test]
-async fn a_machine_of_the_newer_standard() {
+async fn readings_of_a_machine_by_the_newer_schema() {
     let bmc = serve(with([
         (
             "/c",
@@ -74,7 +74,7 @@ async fn a_machine_of_the_newer_standard() {
 }
 
 #[tokio::test]
-async fn the_older_resources_say_all_in_one_answer_each() {
+async fn the_older_resources_have_all_readings_in_one_answer_each() {
     let bmc = serve(with([
         ("/c", json!({"Power": link("/c/p"), "Thermal": link("/c/t"), "PowerSubsystem": link("/c/ps")})),
         (
@@ -99,7 +99,7 @@ async fn the_older_resources_say_all_in_one_answer_each() {
 }
 
 #[tokio::test]
-async fn a_figure_of_a_meter_that_is_switched_off_counts_for_nothing() {
+async fn a_reading_of_a_disabled_meter_is_ignored() {
     let bmc = serve(with([
         ("/c", json!({"Power": link("/c/p")})),
         (
@@ -112,7 +112,7 @@ async fn a_figure_of_a_meter_that_is_switched_off_counts_for_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_cut_off_or_does_not_answer_is_a_gap() {
+async fn cut_off_and_missing_answers_are_gaps() {
     let mut tree = with([
         ("/c", json!({"LeakDetectors": link("/c/l")})),
         (
@@ -186,7 +186,7 @@ fn equipment() -> BTreeMap<String, Value> {
 }
 
 #[tokio::test]
-async fn a_pdu_of_several_is_found_by_what_people_call_it() {
+async fn one_of_several_pdus_is_found_by_its_names() {
     let bmc = serve(equipment()).await;
     let client = bmc.connect().await;
     let read = client.pdu_readings("pdu-a-r01").await.unwrap();
@@ -209,7 +209,7 @@ async fn a_pdu_of_several_is_found_by_what_people_call_it() {
 }
 
 #[tokio::test]
-async fn a_cdu_says_temperature_flow_and_leaks() {
+async fn a_cdu_reports_temperature_flow_and_leaks() {
     let bmc = serve(equipment()).await;
     let read = bmc.connect().await.cdu_readings("cdu-1").await.unwrap();
     assert_eq!(read.connectors.len(), 1, "{read:?}");
@@ -228,7 +228,7 @@ async fn a_cdu_says_temperature_flow_and_leaks() {
 }
 
 #[tokio::test]
-async fn a_service_without_equipment_and_one_that_never_ends() {
+async fn a_service_without_equipment_and_an_endless_one() {
     let client = Bmc::plain().await.connect().await;
     assert!(matches!(
         client.pdu_readings("x").await,

@@ -31,7 +31,7 @@ async fn boot_from_network(client: &BmcClient) {
 }
 
 #[tokio::test]
-async fn what_was_just_read_back_is_not_read_again_to_switch_on() {
+async fn a_switch_on_reuses_a_recent_read() {
     let bmc = Bmc::plain().await;
     let client = bmc.connect().await;
     client.profile().await.unwrap();
@@ -43,7 +43,7 @@ async fn what_was_just_read_back_is_not_read_again_to_switch_on() {
 }
 
 #[tokio::test]
-async fn after_a_second_it_is_read_again() {
+async fn after_a_second_a_resource_is_read_again() {
     let bmc = Bmc::plain().await;
     let client = bmc.connect().await;
     client.profile().await.unwrap();
@@ -55,7 +55,7 @@ async fn after_a_second_it_is_read_again() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_out_for_what_was_read_before() {
+async fn a_recent_read_skips_no_write() {
     let bmc = Bmc::plain().await;
     let client = bmc.connect().await;
     let set = async || client.set_boot(BootTarget::Pxe, Persistence::Once, None).await.unwrap();

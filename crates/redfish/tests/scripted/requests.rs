@@ -116,16 +116,11 @@ async fn at_most_two_requests_at_once() {
 }
 
 #[tokio::test]
-async fn nobody_there() {
-    let closed = {
-        std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-    };
+async fn an_unreachable_bmc_is_an_error() {
+    let closed = rackwright_free_port::free_port().unwrap();
     let bmc = Bmc::plain().await;
     let target = BmcTarget {
-        address: format!("http://{closed}"),
+        address: format!("http://127.0.0.1:{closed}"),
         ..bmc.target()
     };
     let failure = BmcClient::connect(target, bmc.settings()).await.unwrap_err();
@@ -135,7 +130,7 @@ async fn nobody_there() {
 }
 
 #[tokio::test]
-async fn tls_spoken_to_a_plain_port_is_a_clear_error() {
+async fn tls_to_a_plain_port_is_a_clear_error() {
     let bmc = Bmc::plain().await;
     let target = BmcTarget {
         address: bmc.server.url().replace("http://", "https://"),
@@ -147,7 +142,7 @@ async fn tls_spoken_to_a_plain_port_is_a_clear_error() {
 }
 
 #[tokio::test]
-async fn a_base_path_stands_before_every_request() {
+async fn a_base_path_precedes_every_request_path() {
     let inner = Bmc::plain().await;
     let inner_address = inner.server.url();
     // A proxy that removes the base path and does not change links, as real ones do.
@@ -217,7 +212,7 @@ async fn several_systems_must_be_chosen_from() {
 }
 
 #[tokio::test]
-async fn identity_from_all_places() {
+async fn identity_is_read_from_every_resource() {
     let bmc = Bmc::plain().await;
     let identity = bmc.connect().await.identity().await.unwrap();
     assert_eq!(identity.vendor.as_deref(), Some("Acme"));
@@ -286,7 +281,7 @@ async fn if_matches(
 }
 
 #[tokio::test]
-async fn the_ladder_of_etags() {
+async fn etags_are_tried_in_order() {
     let tried = |list: &[&str]| (true, list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
     let weak = Some("W/\"a\"");
     assert_eq!(

@@ -309,8 +309,8 @@ async fn echo(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Result<(), 
     let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
     socket.send(Message::binary(b"login: ".to_vec())).await?;
     socket.send(Message::Ping(b"there?".to_vec().into())).await?;
-    while let Some(said) = socket.next().await {
-        match said? {
+    while let Some(message) = socket.next().await {
+        match message? {
             Message::Binary(bytes) if &bytes[..] == b"quit" => socket.close(None).await?,
             Message::Binary(bytes) => socket.send(Message::binary(bytes)).await?,
             Message::Pong(_) => socket.send(Message::text("(pong)")).await?,

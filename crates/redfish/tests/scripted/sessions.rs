@@ -36,7 +36,7 @@ async fn one_session_is_used_for_everything_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_dropped_client_gives_its_session_back() {
+async fn a_dropped_client_closes_its_session() {
     let bmc = Bmc::plain().await;
     drop(bmc.connect().await);
     let deleted = async {
@@ -168,10 +168,10 @@ async fn nothing_secret_in_debug_output() {
 }
 
 #[tokio::test]
-async fn a_root_behind_credentials_is_entered_by_the_standard_path() {
+async fn a_root_behind_a_login_is_reached_by_the_standard_path() {
     let bmc = Bmc::start(|request, _| {
-        let naked = request.header("x-auth-token").is_none();
-        (request.is("GET", "/redfish/v1") && naked).then(|| Answer::status(401))
+        let has_no_token = request.header("x-auth-token").is_none();
+        (request.is("GET", "/redfish/v1") && has_no_token).then(|| Answer::status(401))
     })
     .await;
     let client = bmc.connect().await;
@@ -240,7 +240,7 @@ async fn redirects_are_followed_within_the_bmc_only() {
 }
 
 #[tokio::test]
-async fn a_page_of_xhtml_is_an_error_with_words() {
+async fn a_page_of_xhtml_is_an_error_with_its_text() {
     let bmc = Bmc::start(|request, _| {
         let page = "<html><head><title>403 Forbidden</title></head></html>";
         request

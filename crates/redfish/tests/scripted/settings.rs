@@ -60,20 +60,23 @@ async fn bmc_with(
     (bmc, client)
 }
 
-fn wish(all: &[(&str, &str)]) -> BTreeMap<String, String> {
+fn attributes(all: &[(&str, &str)]) -> BTreeMap<String, String> {
     all.iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect()
 }
 
 #[tokio::test]
-async fn the_difference_goes_out_once_and_waits_where_it_is_read_again() {
+async fn the_difference_is_written_once_and_read_back_as_pending() {
     // No pending value: there are no `Attributes` at all.
     let (bmc, client) = bmc_with(tree(Some(json!({"@odata.id": SETTINGS})), &["OnReset"]), |_, _| None).await;
     let state = client.bios().await.unwrap().unwrap();
     assert!(state.pending.is_empty() && state.can_reset && !state.can_change_password);
     let change = client
-        .set_bios(&state, &wish(&[("Mode", "Fast"), ("Count", "4"), ("Quiet", "true")]))
+        .set_bios(
+            &state,
+            &attributes(&[("Mode", "Fast"), ("Count", "4"), ("Quiet", "true")]),
+        )
         .await
         .unwrap();
     assert_eq!(change.written.len(), 2);
@@ -84,7 +87,7 @@ async fn the_difference_goes_out_once_and_waits_where_it_is_read_again() {
     let state = client.bios().await.unwrap().unwrap();
     assert_eq!(state.pending.keys().collect::<Vec<_>>(), ["Count", "Mode"]);
     // Pending values are not sent again.
-    let again = client.set_bios(&state, &wish(&[("Mode", "Fast")])).await.unwrap();
+    let again = client.set_bios(&state, &attributes(&[("Mode", "Fast")])).await.unwrap();
     assert!(again.written.is_empty());
     assert_eq!(bmc.bodies("PATCH", SETTINGS).len(), 1);
     client.reset_bios().await.unwrap_err();
@@ -97,10 +100,10 @@ async fn the_difference_goes_out_once_and_waits_where_it_is_read_again() {
 }
 
 #[tokio::test]
-async fn a_wish_that_cannot_be_is_told_whole_and_nothing_is_written() {
+async fn an_invalid_request_lists_every_fault_and_writes_nothing() {
     let (bmc, client) = bmc_with(tree(Some(json!({})), &[]), |_, _| None).await;
     let state = client.bios().await.unwrap().unwrap();
-    let wanted = wish(&[
+    let wanted = attributes(&[
         ("Mode", "Ludicrous"),
         ("Count", "5"),
         ("Board", "B2"),
@@ -126,7 +129,7 @@ async fn a_wish_that_cannot_be_is_told_whole_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn settings_objects_that_list_everything_say_what_waits_by_what_differs() {
+async fn a_complete_settings_object_has_its_differences_pending() {
     let all = json!({"Attributes": {"Mode": "Fast", "Count": 1, "Quiet": true, "Board": "A1"}});
     let (_bmc, client) = bmc_with(tree(Some(all), &[]), |_, _| None).await;
     let state = client.bios().await.unwrap().unwrap();
@@ -134,7 +137,7 @@ async fn settings_objects_that_list_everything_say_what_waits_by_what_differs() 
 }
 
 #[tokio::test]
-async fn a_bmc_that_names_no_settings_object_is_written_where_its_profile_says() {
+async fn settings_without_a_named_object_are_written_where_the_profile_says() {
     let folder = tempfile::tempdir().unwrap();
     let quirk = r#"{"source": ["t"], "matches": [{"root.Vendor": "Acme"}],
         "set": {"bios_settings": "SD", "bios_locks": [{"attribute": "Board", "unlocked": "A0"}]}}"#;
@@ -154,11 +157,11 @@ async fn a_bmc_that_names_no_settings_object_is_written_where_its_profile_says()
     let state = client.bios().await.unwrap().unwrap();
     assert_eq!(state.settings_path, place);
     // A closed lock is opened first, alone.
-    let change = client.set_bios(&state, &wish(&[("Count", "2")])).await.unwrap();
+    let change = client.set_bios(&state, &attributes(&[("Count", "2")])).await.unwrap();
     assert_eq!(change.held_back, ["Count"]);
     bmc.set(BIOS, "/Attributes/Board", json!("A0"));
     let state = client.bios().await.unwrap().unwrap();
-    client.set_bios(&state, &wish(&[("Count", "2")])).await.unwrap();
+    client.set_bios(&state, &attributes(&[("Count", "2")])).await.unwrap();
     let sent = bmc.bodies("PATCH", &place);
     assert_eq!(
         sent,
@@ -171,12 +174,15 @@ async fn a_bmc_that_names_no_settings_object_is_written_where_its_profile_says()
 }
 
 #[tokio::test]
-async fn what_is_accepted_and_does_not_wait_is_told_and_a_pending_job_is_the_bmcs_own_words() {
-    let deaf = |request: &Request, _: &mut State| request.is("PATCH", SETTINGS).then(|| Answer::status(200));
+async fn an_accepted_change_that_is_not_pending_is_an_error_and_a_pending_job_has_the_bmcs_message() {
+    let ignores_changes = |request: &Request, _: &mut State| request.is("PATCH", SETTINGS).then(|| Answer::status(200));
     let waiting = json!({"Attributes": {"Quiet": false}});
-    let (_bmc, client) = bmc_with(tree(Some(waiting), &[]), deaf).await;
+    let (_bmc, client) = bmc_with(tree(Some(waiting), &[]), ignores_changes).await;
     let state = client.bios().await.unwrap().unwrap();
-    let failure = client.set_bios(&state, &wish(&[("Mode", "Fast")])).await.unwrap_err();
+    let failure = client
+        .set_bios(&state, &attributes(&[("Mode", "Fast")]))
+        .await
+        .unwrap_err();
     assert!(
         matches!(&failure, RedfishError::NotApplied { property, .. } if property == "Mode"),
         "{failure}"
@@ -189,7 +195,10 @@ async fn what_is_accepted_and_does_not_wait_is_told_and_a_pending_job_is_the_bmc
     };
     let (_bmc, client) = bmc_with(tree(Some(json!({})), &[]), busy).await;
     let state = client.bios().await.unwrap().unwrap();
-    let failure = client.set_bios(&state, &wish(&[("Mode", "Fast")])).await.unwrap_err();
+    let failure = client
+        .set_bios(&state, &attributes(&[("Mode", "Fast")]))
+        .await
+        .unwrap_err();
     assert!(
         failure.to_string().contains("A configuration job already exists"),
         "{failure}"
@@ -197,7 +206,7 @@ async fn what_is_accepted_and_does_not_wait_is_told_and_a_pending_job_is_the_bmc
 }
 
 #[tokio::test]
-async fn absent_resources_are_not_offered_and_odd_ones_do_no_harm() {
+async fn absent_resources_are_not_offered_and_malformed_ones_are_survived() {
     let (_bmc, client) = bmc_with(standard_tree(), |_, _| None).await;
     assert_eq!(client.bios().await.unwrap(), None);
     assert_eq!(client.secure_boot().await.unwrap(), None);
@@ -210,13 +219,13 @@ async fn absent_resources_are_not_offered_and_odd_ones_do_no_harm() {
     ] {
         assert!(matches!(failure, RedfishError::NotOffered { .. }), "{failure}");
     }
-    let mut odd = tree(Some(json!({"Attributes": [1, 2]})), &[]);
-    odd.insert(
+    let mut malformed = tree(Some(json!({"Attributes": [1, 2]})), &[]);
+    malformed.insert(
         "/registries/bios.json".into(),
         json!({"RegistryEntries": {"Attributes": {"x": 1}}}),
     );
-    odd.get_mut(BIOS).unwrap()["Attributes"] = json!({"Mode": {"deep": 1}, "Count": [1], "Quiet": null});
-    let (_bmc, client) = bmc_with(odd, |_, _| None).await;
+    malformed.get_mut(BIOS).unwrap()["Attributes"] = json!({"Mode": {"deep": 1}, "Count": [1], "Quiet": null});
+    let (_bmc, client) = bmc_with(malformed, |_, _| None).await;
     let state = client.bios().await.unwrap().unwrap();
     assert_eq!(state.current.len(), 1, "{state:?}");
     assert_eq!(client.bios_rules(&state).await.unwrap(), None);
@@ -313,7 +322,7 @@ async fn job_of(states: &'static [&'static str]) -> (Bmc, BmcClient, Vec<String>
     };
     let (bmc, client) = bmc_with(tree(Some(json!({"@odata.id": SETTINGS})), &["OnReset"]), hook).await;
     let state = client.bios().await.unwrap().unwrap();
-    let change = client.set_bios(&state, &wish(&[("Mode", "Fast")])).await.unwrap();
+    let change = client.set_bios(&state, &attributes(&[("Mode", "Fast")])).await.unwrap();
     assert_eq!(change.job, [JOB]);
     (bmc, client, change.job)
 }
@@ -331,8 +340,8 @@ async fn the_job_of_a_change_is_followed_until_it_has_ended() {
     }
     let (_bmc, client, job) = job_of(&["Scheduled", "Failed"]).await;
     let failure = client.wait_bios_job(&job, limit).await.unwrap_err();
-    let said = "ended as Failed: Unable to set BIOS attributes because the system lockdown mode is enabled. (SYS428)";
-    assert!(failure.to_string().ends_with(said), "{failure}");
+    let ending = "ended as Failed: Unable to set BIOS attributes because the system lockdown mode is enabled. (SYS428)";
+    assert!(failure.to_string().ends_with(ending), "{failure}");
     let (_bmc, client, job) = job_of(&["Scheduled"]).await;
     let failure = client.wait_bios_job(&job, limit).await.unwrap_err();
     assert!(matches!(failure, RedfishError::WaitedTooLong { .. }), "{failure}");

@@ -46,7 +46,7 @@ async fn a_service_is_known_by_its_root() {
 }
 
 #[tokio::test]
-async fn what_is_no_service_is_told_by_what_it_answers() {
+async fn other_services_are_recognised_by_their_answer() {
     for (why, words) in [
         (reason(|| Answer::text(200, "<html>")).await, "not a JSON object"),
         (

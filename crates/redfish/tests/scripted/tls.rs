@@ -113,7 +113,7 @@ async fn the_first_certificate_is_trusted_and_shown() {
 }
 
 #[tokio::test]
-async fn what_a_certificate_says_of_dates_and_names_does_not_count() {
+async fn dates_and_names_of_a_pinned_certificate_are_ignored() {
     let certificate = Certificate::expired();
     let (server, _) = start(certificate.acceptor()).await;
     let client = connect(&server, Some(certificate.fingerprint())).await.unwrap();
@@ -134,7 +134,7 @@ async fn another_certificate_than_the_pinned_one_stops_everything() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_changes_under_way_stops_the_client_for_good() {
+async fn a_certificate_that_changes_during_use_stops_the_client_for_good() {
     let (first, second) = (Certificate::new(), Certificate::new());
     let (server, acceptor) = start(first.acceptor()).await;
     let client = connect(&server, None).await.unwrap();
@@ -152,7 +152,7 @@ async fn a_certificate_that_changes_under_way_stops_the_client_for_good() {
     *acceptor.lock().unwrap() = first.acceptor();
     assert!(
         failed(client.system().await),
-        "even if the old one comes back: a person must look"
+        "even if the old one returns: an operator must check it"
     );
     assert_eq!((server.requests().len(), server.connections()), (before, connections));
 }

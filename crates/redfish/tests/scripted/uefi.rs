@@ -11,6 +11,7 @@ use crate::server::{Answer, Request};
 const OPTIONS: &str = "/redfish/v1/Systems/1/BootOptions";
 const SECURE: &str = "/redfish/v1/Systems/1/SecureBoot";
 const DATABASES: &str = "/redfish/v1/Systems/1/SecureBoot/SecureBootDatabases";
+const SETTINGS: &str = "/redfish/v1/Systems/1/Settings";
 const RESET: &str = "/redfish/v1/Systems/1/SecureBoot/SecureBootDatabases/db/Actions/SecureBootDatabase.ResetKeys";
 
 fn link(path: &str) -> Value {
@@ -71,6 +72,14 @@ async fn bmc_with(hook: impl Fn(&Request, &mut State) -> Option<Answer> + Send +
     Bmc::start_with(tree, Duration::ZERO, hook).await
 }
 
+/// Gives the system a settings object at `SETTINGS`.
+fn add_settings_object(state: &mut State) {
+    let system = state.tree.get_mut(SYSTEM).unwrap();
+    system["@Redfish.Settings"] = json!({"SettingsObject": link(SETTINGS)});
+    let settings = json!({"@odata.id": SETTINGS, "Id": "SD"});
+    state.tree.insert(SETTINGS.to_owned(), settings);
+}
+
 async fn uefi(client: &BmcClient) -> UefiState {
     let scope = StateScope {
         own: "admin",
@@ -117,15 +126,15 @@ async fn options_and_keys_are_read_and_the_revoked_programs_only_counted() {
         ]
     );
     assert_eq!(keys.revoked, Some(267));
-    let asked = bmc.server.requests();
-    let of = |what: &str| asked.iter().filter(|request| request.path.contains(what)).count();
+    let requests = bmc.server.requests();
+    let of = |what: &str| requests.iter().filter(|request| request.path.contains(what)).count();
     assert_eq!((of("dbx/"), of("dbDefault"), of("PK/Signatures")), (2, 0, 0));
     // The options and their list; Secure Boot, the list of databases, three databases, their lists and entries.
     assert_eq!((of("/BootOptions"), of("/SecureBoot")), (3, 13));
 }
 
 #[tokio::test]
-async fn a_list_with_a_hole_is_unread_and_what_is_not_there_is_not_shown() {
+async fn a_list_with_a_gap_is_unread_and_absent_parts_are_not_shown() {
     for (path, status, keys) in [
         (format!("{DATABASES}/db"), 500, true),
         (format!("{DATABASES}/dbx/Signatures"), 503, true),
@@ -141,32 +150,26 @@ async fn a_list_with_a_hole_is_unread_and_what_is_not_there_is_not_shown() {
 }
 
 #[tokio::test]
-async fn the_order_goes_to_the_settings_where_the_system_does_not_take_it() {
-    let settings = format!("{SYSTEM}/Settings");
-    let place = settings.clone();
-    let bmc = bmc_with(move |request, state| {
-        let system = state.tree.get_mut(SYSTEM).unwrap();
-        system["@Redfish.Settings"] = json!({"SettingsObject": link(&place)});
-        state
-            .tree
-            .insert(place.clone(), json!({"@odata.id": place, "Id": "SD"}));
+async fn the_order_is_written_to_the_settings_where_the_system_refuses_it() {
+    let bmc = bmc_with(|request, state| {
+        add_settings_object(state);
         request.is("PATCH", SYSTEM).then(|| Answer::status(405))
     })
     .await;
     let client = bmc.connect().await;
     client.put_boot_order(&["Boot0000".into()]).await.unwrap();
-    let written = bmc.bodies("PATCH", &settings);
+    let written = bmc.bodies("PATCH", SETTINGS);
     assert_eq!(written, [json!({"Boot": {"BootOrder": ["Boot0000", "Boot0005"]}})]);
     // An order that already holds is not written.
     client
         .put_boot_order(&["Boot0005".into(), "Boot0000".into()])
         .await
         .unwrap();
-    assert_eq!(bmc.bodies("PATCH", &settings).len(), 1);
+    assert_eq!(bmc.bodies("PATCH", SETTINGS).len(), 1);
 }
 
 #[tokio::test]
-async fn a_key_goes_by_itself_or_with_its_database_and_another_one_at_its_place_stays() {
+async fn a_key_is_removed_alone_or_with_its_database_and_a_replaced_one_stays() {
     for (deletes, resets) in [(true, true), (false, true), (false, false)] {
         let bmc = bmc_with(move |request, _| match request.method.as_str() {
             "DELETE" => Some(Answer::status(if deletes { 204 } else { 405 })),
@@ -195,15 +198,9 @@ async fn a_key_goes_by_itself_or_with_its_database_and_another_one_at_its_place_
 }
 
 #[tokio::test]
-async fn a_demand_for_a_new_password_leads_to_no_other_way_to_write_the_order_or_remove_a_key() {
-    let settings = format!("{SYSTEM}/Settings");
-    let place = settings.clone();
-    let bmc = bmc_with(move |request, state| {
-        let system = state.tree.get_mut(SYSTEM).unwrap();
-        system["@Redfish.Settings"] = json!({"SettingsObject": link(&place)});
-        state
-            .tree
-            .insert(place.clone(), json!({"@odata.id": place, "Id": "SD"}));
+async fn a_demand_for_a_new_password_stops_the_fallbacks_of_boot_order_and_keys() {
+    let bmc = bmc_with(|request, state| {
+        add_settings_object(state);
         let is_refused = request.is("PATCH", SYSTEM) || request.method == "DELETE";
         is_refused.then(|| Answer::error(403, "Base.1.8.PasswordChangeRequired", "no"))
     })
@@ -223,6 +220,6 @@ async fn a_demand_for_a_new_password_leads_to_no_other_way_to_write_the_order_or
             "{failure}"
         );
     }
-    assert!(bmc.bodies("PATCH", &settings).is_empty());
+    assert!(bmc.bodies("PATCH", SETTINGS).is_empty());
     assert_eq!(bmc.server.count("POST", RESET), 0);
 }

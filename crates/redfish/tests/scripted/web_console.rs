@@ -17,11 +17,11 @@ use crate::tls::Certificate;
 const CONSOLE: &str = "/console0";
 
 fn accept(request: &Request) -> Answer {
-    let is_asked = request.header("upgrade") == Some("websocket")
+    let is_upgrade = request.header("upgrade") == Some("websocket")
         && request.header("connection") == Some("Upgrade")
         && request.header("sec-websocket-version") == Some("13");
     match request.header("sec-websocket-key") {
-        Some(key) if is_asked => Answer::WebSocket(derive_accept_key(key.as_bytes())),
+        Some(key) if is_upgrade => Answer::WebSocket(derive_accept_key(key.as_bytes())),
         _ => Answer::status(400),
     }
 }
@@ -101,16 +101,16 @@ async fn bytes_go_both_ways_through_the_pinned_connection() {
     assert_eq!(reader.read(&mut [0; 8]).await.unwrap(), 0, "the BMC has ended it");
 
     let requests = server.requests();
-    let asked = requests.iter().find(|request| request.path == CONSOLE).unwrap();
+    let upgrade = requests.iter().find(|request| request.path == CONSOLE).unwrap();
     assert!(
-        asked
+        upgrade
             .header("authorization")
             .is_some_and(|proof| proof.starts_with("Basic "))
     );
 }
 
 #[tokio::test]
-async fn what_is_no_web_socket_is_told() {
+async fn an_answer_without_a_web_socket_is_an_error() {
     let other = open(|_| Answer::json(200, &json!({}))).await.err().unwrap();
     assert!(matches!(other, RedfishError::NotOffered { .. }), "{other:?}");
     let wrong = open(|_| Answer::WebSocket("c29tZWJvZHkgZWxzZQ==".to_owned()))

@@ -38,18 +38,18 @@ Tests check and write this page (`UPDATE_DOCS=1`): `crates/redfish/tests/mockups
 `pass`: the BMC offers this in a form that Rackwright can use. `-`: the BMC does not offer this. `fail`: the BMC links a resource that cannot
 be read. `rackwright bmc probe` shows the same for any BMC, with reasons ([bmc.md](bmc.md)).
 
-On the BMCs marked IPMI, each `pass` was done over IPMI, and read back where IPMI allows this. There `-` also stands for what Rackwright does
-not read over IPMI (sensors), and for what this BMC does not keep (`ipmi_sim` keeps only the device of a boot override). A node's Ethernet
+On the BMCs marked IPMI, each `pass` is an action done over IPMI, and read back where IPMI allows this. There `-` also means that Rackwright does
+not read this over IPMI (sensors), or that the BMC does not keep this (`ipmi_sim` keeps only the device of a boot override). A node's Ethernet
 addresses come from its BMC's address ([ipmi.md](ipmi.md)).
 
-Of NVIDIA's GB200, GB300 and GH200 no recording is at hand. By the public sources that `crates/redfish/quirks` names, their BMCs list no
-Ethernet interfaces of the machine. Its addresses are then read from its boot options, or an operator gives them
+There is no recording of NVIDIA's GB200, GB300 and GH200. By the public sources that `crates/redfish/quirks` names, their BMCs list no
+Ethernet interfaces of the machine. The addresses are then read from the machine's boot options, or an operator gives them
 ([netboot.md](netboot.md#the-mac-addresses-of-a-node)). This was tried only with scripted BMCs.
 
-On `sushy-emulator` with libvirt's test driver (`crates/redfish/tests/emulator/libvirt.rs`), BIOS settings and the version of the BIOS were
-changed and read back, beside power and boot. A setting applies there at once, and `SimpleUpdate` raises the minor version without fetching
-the file. So only simulated BMCs prove a setting that waits for a start, and the transfer of a file. libvirt's QEMU driver would show no more,
-because its settings and versions are also words in the machine's description.
+On `sushy-emulator` with libvirt's test driver (`crates/redfish/tests/emulator/libvirt.rs`), the tests change and
+read back BIOS settings and the version of the BIOS, beside power and boot. There a setting applies at once, and `SimpleUpdate` raises the
+minor version without fetching the file. So only simulated BMCs test a setting that waits for a start, and the transfer of a file. libvirt's
+QEMU driver would test no more: its settings and versions, too, are only text in the machine's description.
 ";
 
 fn columns(table: usize) -> &'static [Capability] {

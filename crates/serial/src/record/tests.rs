@@ -8,7 +8,7 @@ const ALL: Bounds = Bounds {
     age_us: i64::MAX,
 };
 
-fn theirs(customer: &str, generation: u64) -> Holder {
+fn holder_of(customer: &str, generation: u64) -> Holder {
     Holder {
         held: true,
         customer: customer.into(),
@@ -26,7 +26,7 @@ fn text(folder: &Path, may_read: &dyn Fn(&Head) -> bool) -> String {
 }
 
 #[test]
-fn what_was_written_is_read_with_its_time_and_its_boot() {
+fn recorded_bytes_are_read_with_their_time_and_boot() {
     let dir = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::new(dir.path().into(), ALL, Holder::default());
     recorder.write(5, b"before ").unwrap();
@@ -53,7 +53,7 @@ fn what_was_written_is_read_with_its_time_and_its_boot() {
 }
 
 #[test]
-fn a_piece_cut_short_by_a_crash_is_left_out() {
+fn a_segment_truncated_by_a_crash_is_left_out() {
     let dir = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::new(dir.path().into(), ALL, Holder::default());
     recorder.write(1, b"whole").unwrap();
@@ -71,21 +71,21 @@ fn a_piece_cut_short_by_a_crash_is_left_out() {
 }
 
 #[test]
-fn nothing_of_one_customer_is_read_by_the_next() {
+fn a_customer_reads_nothing_of_the_former() {
     let dir = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::new(dir.path().into(), ALL, Holder::default());
     recorder.write(1, b"ours ").unwrap();
-    recorder.set_holder(theirs("acme", 1));
+    recorder.set_holder(holder_of("acme", 1));
     recorder.write(2, b"acme's secret ").unwrap();
     recorder.set_holder(Holder::default());
     recorder.write(3, b"erasing ").unwrap();
-    recorder.set_holder(theirs("bolt", 2));
+    recorder.set_holder(holder_of("bolt", 2));
     recorder.write(4, b"bolt's").unwrap();
-    let bolts = |head: &Head| head.holder == theirs("bolt", 2);
+    let bolts = |head: &Head| head.holder == holder_of("bolt", 2);
     assert_eq!(text(dir.path(), &bolts), "bolt's");
     // The same customer under another claim is another holder.
-    assert_eq!(text(dir.path(), &|head| head.holder == theirs("acme", 3)), "");
-    assert_eq!(remove_held(dir.path(), &theirs("bolt", 2)).unwrap(), 1);
+    assert_eq!(text(dir.path(), &|head| head.holder == holder_of("acme", 3)), "");
+    assert_eq!(remove_held(dir.path(), &holder_of("bolt", 2)).unwrap(), 1);
     assert_eq!(text(dir.path(), &|_| true), "ours erasing bolt's");
     assert_eq!(remove_held(dir.path(), &Holder::default()).unwrap(), 1);
     assert_eq!(text(dir.path(), &|_| true), "ours erasing ");
@@ -96,7 +96,7 @@ fn nothing_of_one_customer_is_read_by_the_next() {
 }
 
 #[test]
-fn the_oldest_go_when_there_are_too_many_bytes() {
+fn the_oldest_recordings_are_deleted_over_the_limit() {
     let dir = tempfile::tempdir().unwrap();
     let bounds = Bounds {
         bytes: 10_000,
@@ -126,7 +126,7 @@ fn the_oldest_go_when_there_are_too_many_bytes() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_has_nothing() {
+fn a_missing_folder_has_no_recordings() {
     let dir = tempfile::tempdir().unwrap();
     let none = dir.path().join("none");
     assert_eq!(boots(&none, |_| true).unwrap(), []);

@@ -358,7 +358,7 @@ fn describe_to_stdout(fleet: &Fleet, cli: &Cli) -> Result<(), SimError> {
 
 /// Closes standard output after the description, so that a reader of the whole output need not wait for this process.
 fn close_stdout() -> Result<(), SimError> {
-    let nothing = File::options().write(true).open("/dev/null");
-    let nothing = nothing.map_err(system("open /dev/null"))?;
-    nix::unistd::dup2_stdout(&nothing).map_err(|errno| system("close standard output")(errno.into()))
+    let null = File::options().write(true).open("/dev/null");
+    let null = null.map_err(system("open /dev/null"))?;
+    nix::unistd::dup2_stdout(&null).map_err(|errno| system("close standard output")(errno.into()))
 }

@@ -155,7 +155,7 @@ pub(super) fn of_cdu(cdu: &Cdu, path: &str) -> Option<Value> {
         return Some(members(path, "CoolingUnitCollection", &ids(1)));
     }
     let own = |name: &str| link(&format!("{CDU}/{name}"));
-    let says = match (cdu.is_leak_unknown, cdu.is_leaking) {
+    let detector_state = match (cdu.is_leak_unknown, cdu.is_leaking) {
         (true, _) => Value::Null,
         (false, true) => json!("Critical"),
         (false, false) => json!("OK"),
@@ -203,7 +203,7 @@ pub(super) fn of_cdu(cdu: &Cdu, path: &str) -> Option<Value> {
             "Id": "Tray",
             "Name": "Tray",
             "LeakDetectorType": "Moisture",
-            "DetectorState": says,
+            "DetectorState": detector_state,
             "Status": {"State": "Enabled"},
         })),
         _ => None,

@@ -13,7 +13,7 @@ pub(super) struct Cabling(Mutex<Option<Box<CableState>>>);
 struct CableState {
     announced: NeighbourReport,
     /// Agents that are notified.
-    told: Vec<watch::Sender<NeighbourReport>>,
+    subscribers: Vec<watch::Sender<NeighbourReport>>,
 }
 
 impl Cabling {
@@ -31,15 +31,17 @@ impl Cabling {
         state.announced = Some(Neighbours {
             neighbours: vec![neighbour],
         });
-        state.told.retain(|told| told.send(state.announced.clone()).is_ok());
+        state
+            .subscribers
+            .retain(|subscriber| subscriber.send(state.announced.clone()).is_ok());
     }
 
     /// Notifies an agent of the current and all later LLDP messages.
-    pub(super) fn subscribe(&self, told: watch::Sender<NeighbourReport>) {
+    pub(super) fn subscribe(&self, subscriber: watch::Sender<NeighbourReport>) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let state = state.get_or_insert_default();
-        state.told.retain(|told| !told.is_closed());
-        told.send_replace(state.announced.clone());
-        state.told.push(told);
+        state.subscribers.retain(|subscriber| !subscriber.is_closed());
+        subscriber.send_replace(state.announced.clone());
+        state.subscribers.push(subscriber);
     }
 }

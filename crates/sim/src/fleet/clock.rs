@@ -87,7 +87,7 @@ mod tests {
     use std::sync::Arc;
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_one_comes_first_in_whatever_order_they_were_set() {
+    async fn the_earliest_timer_comes_first_in_any_order() {
         let (timers, clock) = (Arc::new(Timers::default()), Clock::new(10.0));
         let start = Instant::now();
         for (due_ms, node) in [(30_000, 3), (10_000, 1), (20_000, 2)] {

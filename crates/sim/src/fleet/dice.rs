@@ -43,7 +43,7 @@ pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
     /// 64 uniformly distributed bits.
-    pub(super) fn throw(self, node: usize, purpose: Purpose, count: u64) -> u64 {
+    pub(super) fn draw(self, node: usize, purpose: Purpose, count: u64) -> u64 {
         [node as u64, purpose.number(), count]
             .into_iter()
             .fold(mix(self.0), |state, word| mix(state ^ mix(word)))
@@ -51,7 +51,7 @@ impl Dice {
 
     /// A number from 0 (included) to 1 (excluded).
     pub(super) fn fraction(self, node: usize, purpose: Purpose, count: u64) -> f64 {
-        (self.throw(node, purpose, count) >> 11) as f64 / (1_u64 << 53) as f64
+        (self.draw(node, purpose, count) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
@@ -68,16 +68,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_throw_is_the_same_again_and_others_differ() {
+    fn a_draw_is_repeatable_and_others_differ() {
         let dice = Dice(7);
-        let first = dice.throw(3, Purpose::Duration, 1);
-        assert_eq!(first, Dice(7).throw(3, Purpose::Duration, 1));
+        let first = dice.draw(3, Purpose::Duration, 1);
+        assert_eq!(first, Dice(7).draw(3, Purpose::Duration, 1));
         for other in [
-            dice.throw(4, Purpose::Duration, 1),
-            dice.throw(3, Purpose::Answer, 1),
-            dice.throw(3, Purpose::Duration, 2),
-            Dice(8).throw(3, Purpose::Duration, 1),
-            dice.throw(3, Purpose::Fault(1), 1),
+            dice.draw(4, Purpose::Duration, 1),
+            dice.draw(3, Purpose::Answer, 1),
+            dice.draw(3, Purpose::Duration, 2),
+            Dice(8).draw(3, Purpose::Duration, 1),
+            dice.draw(3, Purpose::Fault(1), 1),
         ] {
             assert_ne!(first, other);
         }

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_apply_is_refused_and_changes_nothing() {
+    fn inapplicable_requests_are_refused_and_change_nothing() {
         let mut bench = Bench::new();
         let refused = |bench: &mut Bench, reset| {
             let before = bench.machine.clone();
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn an_override_for_once_is_used_up_by_the_reset_that_takes_it() {
+    fn an_override_for_once_ends_with_the_reset_that_uses_it() {
         let mut bench = Bench::new();
         bench.machine.disk_boots = true;
         bench.machine.set_boot(PXE_ONCE);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn an_override_for_good_stays() {
+    fn a_continuous_override_stays() {
         let mut bench = Bench::new();
         bench.machine.media = Some("http://10.0.0.1/x.iso".into());
         bench.machine.set_boot(BootOverride {
@@ -417,14 +417,14 @@ mod tests {
         assert_eq!(bench.rest(), [Phase::PoweringOn, Phase::Hung]);
         assert_eq!(bench.machine.power(), PowerState::On);
         bench.reset(ResetType::GracefulShutdown).unwrap();
-        assert_eq!(bench.machine.phase, Phase::Hung, "nobody hears the button");
+        assert_eq!(bench.machine.phase, Phase::Hung, "the button has no effect");
         bench.hangs = false;
         bench.reset(ResetType::ForceRestart).unwrap();
         assert_eq!(bench.rest().last(), Some(&Phase::Up(BootSource::Network)));
     }
 
     #[test]
-    fn what_runs_can_reset_and_lose_power() {
+    fn a_running_system_can_reset_and_lose_power() {
         let mut bench = Bench::new();
         assert!(!bench.with(|machine, context| machine.restart(context)));
         bench.reset(ResetType::On).unwrap();
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_has_nothing_leads_to_the_drive() {
+    fn a_network_without_a_boot_file_leads_to_the_drive() {
         for (disk_boots, end) in [(true, BootSource::Disk), (false, BootSource::Network)] {
             let mut bench = Bench::new();
             bench.machine.disk_boots = disk_boots;

@@ -76,7 +76,7 @@ struct Inner {
     /// The part of the virtual medium that an agent reads: thousands of machines have no room for the whole.
     sector: Box<[u8]>,
     /// Events that are not delivered yet.
-    news: VecDeque<NodeEvent>,
+    events: VecDeque<NodeEvent>,
 }
 
 /// An event of a machine.
@@ -125,7 +125,7 @@ impl Node {
                 address: None,
                 system_is_up: false,
                 sector: Box::default(),
-                news: VecDeque::new(),
+                events: VecDeque::new(),
             }),
         })
     }
@@ -207,10 +207,10 @@ impl Node {
         let runs = matches!(phase, Phase::Booting(_) | Phase::Up(_));
         self.runs.store(if runs { number } else { 0 }, Ordering::SeqCst);
         if std::mem::take(&mut inner.system_is_up) {
-            inner.news.push_back(NodeEvent::SystemDown);
+            inner.events.push_back(NodeEvent::SystemDown);
         }
         match phase {
-            Phase::Booting(source) => inner.news.push_back(NodeEvent::Boots(Boot {
+            Phase::Booting(source) => inner.events.push_back(NodeEvent::Boots(Boot {
                 node: self.index(),
                 number,
                 source,
@@ -218,7 +218,7 @@ impl Node {
             Phase::Up(BootSource::Disk) => {
                 if let Some(installed) = self.installed() {
                     inner.system_is_up = true;
-                    inner.news.push_back(NodeEvent::SystemUp(Box::new(SystemUp {
+                    inner.events.push_back(NodeEvent::SystemUp(Box::new(SystemUp {
                         node: self.index(),
                         boot: number,
                         boot_id: self.shared.boot_id(self.index(), number),
@@ -233,19 +233,19 @@ impl Node {
 
     /// Delivers the events. If another task is delivering, that task delivers these too.
     fn send_events(&self) {
-        while !self.inner().news.is_empty() {
+        while !self.inner().events.is_empty() {
             let Ok(_sending) = self.sending.try_lock() else { return };
             loop {
-                let news = self.inner().news.pop_front();
-                let Some(news) = news else { break };
-                self.send_event(&news);
+                let events = self.inner().events.pop_front();
+                let Some(events) = events else { break };
+                self.send_event(&events);
             }
         }
     }
 
-    fn send_event(&self, news: &NodeEvent) {
+    fn send_event(&self, events: &NodeEvent) {
         let shared = &self.shared;
-        match news {
+        match events {
             NodeEvent::Boots(boot) => {
                 shared.counters.boots.fetch_add(1, Ordering::Relaxed);
                 if let Some(payload) = &shared.payload {
@@ -531,7 +531,7 @@ impl Host for Node {
             nics: (0..sku.nics).map(nic).collect(),
             drives: self.drives(sku),
         };
-        for part in self.shared.config.faults.lacks(self.moment()) {
+        for part in self.shared.config.faults.missing_parts(self.moment()) {
             lose(&mut description, part);
         }
         let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -634,7 +634,7 @@ impl Host for Node {
         self.shared.config.updates
     }
 
-    async fn power_other_than(&self, known: PowerState) -> PowerState {
+    async fn wait_power_change(&self, known: PowerState) -> PowerState {
         self.reached(|machine| machine.power() != known).await;
         self.machine().power()
     }

@@ -61,13 +61,13 @@ impl Shared {
 
     /// The UUID's bytes, in the order in which they are written.
     pub(super) fn uuid_bytes(&self, index: usize) -> [u8; 16] {
-        let fleet = u128::from(self.dice.throw(0, Purpose::Uuid, 0) >> 32);
+        let fleet = u128::from(self.dice.draw(0, Purpose::Uuid, 0) >> 32);
         (fleet << 96 | 0x4000_8000 << 48 | index as u128).to_be_bytes()
     }
 
     /// The id of a machine's boot, in Linux's format.
     pub(super) fn boot_id(&self, index: usize, boot: u32) -> String {
-        let half = |count| u128::from(self.dice.throw(index, Purpose::BootId, count));
+        let half = |count| u128::from(self.dice.draw(index, Purpose::BootId, count));
         let chance = half(u64::from(boot) * 2) << 64 | half(u64::from(boot) * 2 + 1);
         let version = chance & !(0xf000_c000 << 48) | 0x4000_8000 << 48;
         hyphened(version.to_be_bytes())

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_are_remembered_and_a_running_one_is_not_forgotten() {
+    fn the_newest_tasks_are_kept_and_a_running_one_always() {
         let mut tasks = Tasks::default();
         for _ in 0..20 {
             tasks.begin(ResetType::On, false);

@@ -39,13 +39,13 @@ impl Tls {
         let pair = KeyPair::generate().map_err(failed)?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pair.serialize_der()));
         let signing = rustls::crypto::ring::sign::any_ecdsa_type(&key).map_err(failed)?;
-        let nobody = Arc::new(rustls::server::ResolvesServerCertUsingSni::new());
+        let no_name = Arc::new(rustls::server::ResolvesServerCertUsingSni::new());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut template = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&version::TLS13, &version::TLS12])
             .map_err(failed)?
             .with_no_client_auth()
-            .with_cert_resolver(nobody);
+            .with_cert_resolver(no_name);
         template.alpn_protocols = vec![b"http/1.1".to_vec()];
         // Sessions are resumed by tickets: a BMC stores one key and no data per session.
         template.session_storage = Arc::new(NoServerSessionStorage {});

@@ -9,7 +9,7 @@ use rackwright_api::v1::{Attestation, Challenge, TpmKeys};
 use rackwright_tpm::credential::{Keys, ephemeral};
 use rackwright_tpm::firmware::write_variable;
 use rackwright_tpm::log::{Event, Log, write};
-use rackwright_tpm::pcr::{ASKED, Values, digest};
+use rackwright_tpm::pcr::{QUOTED, Values, digest};
 use rackwright_tpm::public::{Kind, Point, Public};
 use rackwright_tpm::quote::{Quote, write_signature};
 use rackwright_tpm::sha256;
@@ -165,7 +165,7 @@ impl SimTpm {
             clock: 1,
             resets: 1,
             restarts: 0,
-            selection: ASKED,
+            selection: QUOTED,
             digest: digest(values),
         };
         let bytes = quote.write(&self.ak_public.name());
@@ -192,7 +192,7 @@ impl Attester for SimTpm {
             };
         };
         let event_log = self.event_log();
-        let mut values: Values = ASKED.indexes().map(|index| (index, [0; 32])).collect();
+        let mut values: Values = QUOTED.indexes().map(|index| (index, [0; 32])).collect();
         values.extend(Log::parse(&event_log).map(|log| log.replay()).unwrap_or_default());
         let (quote, signature) = self.quote(&quote_data(challenge, key_sha256), &values);
         Attestation {

@@ -1,6 +1,7 @@
 //! Sections `cooling_units` and `cooling_loops`.
 
-use super::fields::{Cycle, Fields, fill};
+use super::fields::{Cycle, Fields};
+use super::names::fill;
 use super::nodes::addresses;
 use super::quantity::Unit;
 use super::table::NONE;
@@ -36,29 +37,16 @@ fn read_unit(draft: &mut Draft, mut fields: Fields<'_, '_>) {
     if is_door && rooms.len() > 0 {
         fields.error("room", "a rear-door is in the room of its rack", "remove `room`");
     }
-    let bmcs = addresses(&mut fields);
+    let has_rack = fields.has("rack");
+    let bmcs = addresses(&mut fields, has_rack);
     fields.distributes("room", rooms.len(), names.len());
     fields.distributes("rack", racks.len(), names.len());
-    let unit = CoolingUnit {
-        name: Box::default(),
-        kind: kind.unwrap_or(CoolingKind::Crah),
-        room: RoomId::NONE,
-        rack: None,
-        cooling_loop: None,
-        watts: fields.need_number("watts", Unit::Watts, 1.0..=1e9),
-        flow_lpm: fields.number("flow_lpm", Unit::LitresPerMinute, 0.1..=1e6),
-        supply_celsius: fields.number("supply_celsius", Unit::Celsius, -40.0..=80.0),
-        supply_max_celsius: fields.number("supply_max_celsius", Unit::Celsius, -40.0..=100.0),
-        flow_min_lpm: fields.number("flow_min_lpm", Unit::LitresPerMinute, 0.1..=1e6),
-        bmc: None,
-        loss_to_air_watts: fields
-            .number("loss_to_air_watts", Unit::Watts, 0.0..=1e8)
-            .unwrap_or(0.0),
-    };
+    let units = fields.turns(|fields| unit_values(fields, kind));
     let (sink, entry) = fields.finish_with_sink();
     let entry = draft.cooling_units.enter(entry);
-    draft.cooling_units.lost |= names.is_empty();
+    draft.cooling_units.lost |= names.is_empty() || kind.is_none();
     for (i, name) in names.iter().enumerate() {
+        let Some(unit) = units.get(i) else { continue };
         let from = draft.cooling_units.entry_at(entry);
         let rack = racks
             .get(i)
@@ -90,6 +78,26 @@ fn read_unit(draft: &mut Draft, mut fields: Fields<'_, '_>) {
                 ..unit.clone()
             });
         }
+    }
+}
+
+/// The values of a unit, apart from names.
+fn unit_values(fields: &mut Fields<'_, '_>, kind: Option<CoolingKind>) -> CoolingUnit {
+    CoolingUnit {
+        name: Box::default(),
+        kind: kind.unwrap_or(CoolingKind::Crah),
+        room: RoomId::NONE,
+        rack: None,
+        cooling_loop: None,
+        watts: fields.need_number("watts", Unit::Watts, 1.0..=1e9),
+        flow_lpm: fields.number("flow_lpm", Unit::LitresPerMinute, 0.1..=1e6),
+        supply_celsius: fields.number("supply_celsius", Unit::Celsius, -40.0..=80.0),
+        supply_max_celsius: fields.number("supply_max_celsius", Unit::Celsius, -40.0..=100.0),
+        flow_min_lpm: fields.number("flow_min_lpm", Unit::LitresPerMinute, 0.1..=1e6),
+        bmc: None,
+        loss_to_air_watts: fields
+            .number("loss_to_air_watts", Unit::Watts, 0.0..=1e8)
+            .unwrap_or(0.0),
     }
 }
 
@@ -155,6 +163,10 @@ fn loop_units(
             continue;
         }
         let unit = &mut draft.site.cooling_units[found.index()];
+        if unit.kind != CoolingKind::Cdu && draft.cooling_units.lost {
+            // The kind may be one that could not be read.
+            continue;
+        }
         if unit.kind != CoolingKind::Cdu {
             let what = format!("{name} is a {}, but only CDUs feed a loop", unit.kind.name());
             entry.error(sink, "units", what, "name units of kind cdu");

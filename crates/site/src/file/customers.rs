@@ -7,7 +7,7 @@ use super::quantity::Unit;
 use super::table::Table;
 use super::{Draft, Sections, item_fields};
 use crate::finding::Sink;
-use crate::model::{CoolingUnitId, Customer, CustomerId, DomainId, Redundancy};
+use crate::model::{CoolingUnitId, Customer, CustomerId, DomainId, LayoutId, Redundancy};
 use crate::power::capacity_watts;
 
 pub(super) fn read(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
@@ -35,8 +35,13 @@ fn read_customer(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         redundancy: fields
             .choice("redundancy", &Redundancy::ALL, Redundancy::name)
             .unwrap_or(Redundancy::None),
-        dedicated_circuits: fields.flag("dedicated_circuits").unwrap_or(false),
-        dedicated_cooling: fields.flag("dedicated_cooling").unwrap_or(false),
+        // An invalid value counts as true, so that the lists below give no findings.
+        dedicated_circuits: fields
+            .flag("dedicated_circuits")
+            .unwrap_or(fields.has("dedicated_circuits")),
+        dedicated_cooling: fields
+            .flag("dedicated_cooling")
+            .unwrap_or(fields.has("dedicated_cooling")),
         circuits: Vec::new(),
         cooling_units: Vec::new(),
     };
@@ -106,7 +111,8 @@ fn check_circuits(draft: &Draft, sink: &mut Sink) {
         let entry = draft.customers.entry(id as u32);
         for circuit in &customer.circuits {
             let domain = draft.site.domain(*circuit);
-            if !domain.kind.is_dedicable() {
+            let kind_is_unknown = domain.layout.is_some_and(LayoutId::is_none);
+            if !domain.kind.is_dedicable() && !kind_is_unknown {
                 let what = format!(
                     "{} is a {} and cannot be dedicated to a customer",
                     domain.name,

@@ -1,15 +1,60 @@
-//! Sections `switches` and `cables`.
+//! Sections `fabrics` and `switches`, and the ends of cables.
 
 use super::fields::{Cycle, Entry, Fields};
-use super::nodes::{hca_names, parse_guid};
+use super::guids::Guids;
+use super::names::shown;
+use super::nodes::hca_names;
 use super::rooms::MAX_UNITS;
 use super::suggestion::nearest;
 use super::{Draft, Sections, item_fields};
 use crate::finding::Sink;
-use crate::model::{Cable, NodeId, Port, RackId, Speed, Switch, SwitchId, SwitchRole};
+use crate::model::{Fabric, FabricId, FabricPurpose, NodeId, Port, RackId, Speed, Switch, SwitchId, SwitchRole};
 
 /// Maximum number of ports of a switch.
 const MAX_PORTS: u32 = 4096;
+
+pub(super) fn read_fabrics(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
+    for item in sections.of("fabrics") {
+        match item_fields("fabrics", *item, sink) {
+            Some(fields) => read_fabric(draft, fields),
+            None => draft.fabrics.lost = true,
+        }
+    }
+}
+
+fn read_fabric(draft: &mut Draft, mut fields: Fields<'_, '_>) {
+    let names = fields.own_names("name");
+    let usual = FabricPurpose::Compute;
+    let purposes = fields.turns(|fields| {
+        let (purpose, _) = fields.choice_or("purpose", &FabricPurpose::ALL, FabricPurpose::name, usual);
+        purpose
+    });
+    let (sink, entry) = fields.finish_with_sink();
+    let number = draft.fabrics.enter(entry);
+    draft.fabrics.lost |= names.is_empty();
+    for (i, name) in names.iter().enumerate() {
+        if draft.fabrics.add(sink, number, name) {
+            draft.site.fabrics.push(Fabric {
+                name: name.as_str().into(),
+                purpose: purposes.get(i).copied().unwrap_or(usual),
+            });
+        }
+    }
+}
+
+/// Warns of fabrics without a switch, unless an error may be the cause.
+pub(super) fn check_fabrics(draft: &Draft, sink: &mut Sink) {
+    if sink.has_errors() {
+        return;
+    }
+    for id in draft.site.fabric_ids() {
+        if draft.site.switches.iter().all(|switch| switch.fabric != Some(id)) {
+            let what = format!("no switch is of the fabric {}", draft.site.fabric(id).name);
+            let fix = "write `fabric` at one of its switches, or remove it";
+            draft.fabrics.entry(id.0).warning(sink, "name", what, fix);
+        }
+    }
+}
 
 pub(super) fn read_switches(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
     for item in sections.of("switches") {
@@ -29,11 +74,10 @@ struct Numbers {
 
 fn read_switch(draft: &mut Draft, mut fields: Fields<'_, '_>) {
     let names = fields.own_names("name");
-    let role = fields.need_choice("role", &SwitchRole::ALL, SwitchRole::name);
-    let ports = fields.need_integer("ports", 1..=MAX_PORTS);
-    let speed = fields.choice("speed", &Speed::ALL, Speed::name).unwrap_or(Speed::Ndr);
+    let values = fields.turns(switch_values);
+    draft.speeds_lost |= values.iter().any(|values| values.speed_lost);
     let racks = fields.names("rack");
-    let height_units = fields.integer("height_units", 1..=MAX_UNITS).unwrap_or(1) as u16;
+    let fabrics = fields.names("fabric");
     let numbers = Numbers {
         units: fields.integers("unit", 1..=MAX_UNITS),
         rails: fields.integers("rail", 0..=254),
@@ -46,19 +90,30 @@ fn read_switch(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         ("rail", numbers.rails.len()),
         ("scalable_unit", numbers.scalable_units.len()),
         ("pod", numbers.pods.len()),
+        ("fabric", fabrics.len()),
     ] {
         fields.distributes(field, len, names.len());
     }
-    let guid = switch_guid(&mut fields, names.len());
-    check_rails(draft, &mut fields, role, &numbers.rails);
+    let guids = switch_guids(&mut fields, names.len());
+    let other = values
+        .iter()
+        .filter_map(|values| values.role)
+        .find(|role| *role != SwitchRole::Leaf);
+    check_rails(draft, &mut fields, other, &numbers.rails);
     let (sink, entry) = fields.finish_with_sink();
     let number = draft.switches.enter(entry);
     draft.switches.lost |= names.is_empty();
     for (i, name) in names.iter().enumerate() {
+        let Some(SwitchValues { switch, .. }) = values.get(i) else {
+            continue;
+        };
         let entry = draft.switches.entry_at(number);
         let rack = racks
             .get(i)
             .map(|rack| RackId(draft.racks.find(sink, entry, "rack", rack)));
+        let fabric = fabrics
+            .get(i)
+            .map(|fabric| FabricId(draft.fabrics.find(sink, entry, "fabric", fabric)));
         if draft.nodes.get(name).is_some() {
             entry.error(
                 sink,
@@ -71,12 +126,12 @@ fn read_switch(draft: &mut Draft, mut fields: Fields<'_, '_>) {
             continue;
         }
         let unit = numbers.units.get(i).copied().unwrap_or(0) as u16;
-        let taken = draft.take_units(rack.unwrap_or(RackId::NONE), unit, height_units);
+        let taken = draft.take_units(rack.unwrap_or(RackId::NONE), unit, switch.height_units);
         let entry = draft.switches.entry_at(number);
         if let Err(what) = taken {
             entry.error(sink, "unit", what, "choose free units");
         }
-        let guid = guid.and_then(|(base, step)| base.checked_add(step.checked_mul(i as u64)?));
+        let guid = guids.as_ref().and_then(|guids| guids.of(i));
         if guid.is_some_and(|guid| !draft.guids.insert(guid)) {
             entry.error(
                 sink,
@@ -87,26 +142,58 @@ fn read_switch(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         }
         draft.site.switches.push(Switch {
             name: name.as_str().into(),
-            role: role.unwrap_or(SwitchRole::Leaf),
-            ports: ports.unwrap_or(u32::from(u16::MAX)) as u16,
-            speed,
             rack,
             unit,
-            height_units,
             rail: numbers.rails.get(i).map(|rail| *rail as u8),
             scalable_unit: numbers.scalable_units.get(i).map(|su| *su as u16),
             pod: numbers.pods.get(i).map(|pod| *pod as u16),
             guid,
+            fabric: fabric.filter(|fabric| !fabric.is_none()),
+            ..switch.clone()
         });
     }
 }
 
-/// Only leaves have rails, and every rail must exist in some SKU.
-fn check_rails(draft: &Draft, fields: &mut Fields<'_, '_>, role: Option<SwitchRole>, rails: &Cycle<u32>) {
+/// The values of a switch, apart from names, numbers and GUID.
+struct SwitchValues {
+    /// `None`: the role could not be read.
+    role: Option<SwitchRole>,
+    /// The speed could not be read.
+    speed_lost: bool,
+    switch: Switch,
+}
+
+fn switch_values(fields: &mut Fields<'_, '_>) -> SwitchValues {
+    let role = fields.need_choice("role", &SwitchRole::ALL, SwitchRole::name);
+    let ports = fields.need_integer("ports", 1..=MAX_PORTS);
+    let (speed, is_known) = fields.choice_or("speed", &Speed::ALL, Speed::name, Speed::Ndr);
+    let switch = Switch {
+        name: Box::default(),
+        role: role.unwrap_or(SwitchRole::Leaf),
+        ports: ports.unwrap_or(u32::from(u16::MAX)) as u16,
+        speed,
+        rack: None,
+        unit: 0,
+        height_units: fields.integer("height_units", 1..=MAX_UNITS).unwrap_or(1) as u16,
+        rail: None,
+        scalable_unit: None,
+        pod: None,
+        guid: None,
+        fabric: None,
+    };
+    SwitchValues {
+        role,
+        speed_lost: !is_known,
+        switch,
+    }
+}
+
+/// Only leaves have rails, and every rail must exist in some SKU. `other`: a role of the entry that is not leaf.
+fn check_rails(draft: &Draft, fields: &mut Fields<'_, '_>, other: Option<SwitchRole>, rails: &Cycle<u32>) {
     if rails.len() == 0 {
         return;
     }
-    if let Some(role) = role.filter(|role| *role != SwitchRole::Leaf) {
+    if let Some(role) = other {
         fields.error("rail", format!("a {} serves all rails", role.name()), "remove `rail`");
         return;
     }
@@ -119,6 +206,7 @@ fn check_rails(draft: &Draft, fields: &mut Fields<'_, '_>, role: Option<SwitchRo
         .unwrap_or(0);
     if let Some(rail) = rails.iter().find(|rail| **rail >= most)
         && !draft.skus.lost
+        && !draft.hcas_lost
         && most > 0
     {
         let what = format!("no SKU has an HCA on rail {rail}");
@@ -126,103 +214,13 @@ fn check_rails(draft: &Draft, fields: &mut Fields<'_, '_>, role: Option<SwitchRo
     }
 }
 
-fn switch_guid(fields: &mut Fields<'_, '_>, items: usize) -> Option<(u64, u64)> {
-    let text = fields.text("guid")?;
-    let (base, step) = text.split_once('+').unwrap_or((text, ""));
-    let guid = match (parse_guid(base), parse_guid(step)) {
-        (Some(base), Some(step)) => Some((base, step)),
-        (Some(base), None) if step.is_empty() && items < 2 => Some((base, 0)),
-        _ => None,
-    };
-    if guid.is_none() {
-        let fix = "write 0x and 16 hexadecimal digits, for several switches followed by a step such as +0x40";
-        fields.error("guid", format!("`{text}` is not a GUID"), fix);
-    }
-    guid
+fn switch_guids(fields: &mut Fields<'_, '_>, items: usize) -> Option<Guids> {
+    let tree = fields.take("guid")?;
+    Guids::read(fields, "guid", tree, items)
 }
 
-pub(super) fn read_cables(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
-    let mut ends = Vec::new();
-    for item in sections.of("cables") {
-        if let Some(fields) = item_fields("cables", *item, sink) {
-            read_cable(draft, fields, &mut ends);
-        }
-    }
-    check_ends(draft, ends, sink);
-}
-
-/// One end of a cable, as read. Ordered by port, then by position in the file.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct End {
-    port: Port,
-    cable: u32,
-    field: &'static str,
-    entry: u32,
-}
-
-fn read_cable(draft: &mut Draft, mut fields: Fields<'_, '_>, ends: &mut Vec<End>) {
-    let labels = fields.own_names("label");
-    let (a, b) = (fields.need_names("a"), fields.need_names("b"));
-    for (field, len) in [("a", a.len()), ("b", b.len())] {
-        fields.distributes(field, len, labels.len());
-    }
-    let (sink, entry) = fields.finish_with_sink();
-    let number = draft.cables.enter(entry);
-    let count = if labels.is_empty() {
-        a.len().max(b.len())
-    } else {
-        labels.len()
-    };
-    for i in 0..count {
-        let entry = draft.cables.entry_at(number);
-        let one = a.get(i).and_then(|text| end(draft, entry, "a", text, sink));
-        let other = b.get(i).and_then(|text| end(draft, entry, "b", text, sink));
-        let (cable, from) = (draft.cables.len() as u32, number as u32);
-        for (field, port) in [("a", one), ("b", other)] {
-            ends.extend(port.map(|port| End {
-                port,
-                cable,
-                field,
-                entry: from,
-            }));
-        }
-        if let (Some(one), Some(other)) = (one, other) {
-            check_pair(draft, entry, one, other, sink);
-        }
-        let Some(label) = labels.get(i) else { continue };
-        if draft.cables.add(sink, number, label) {
-            // A cable with an invalid end keeps its place, so that ids and names stay in step.
-            let nowhere = Port::Switch {
-                switch: SwitchId::NONE,
-                port: 0,
-            };
-            draft.site.cables.push(Cable {
-                label: label.as_str().into(),
-                a: one.unwrap_or(nowhere),
-                b: other.unwrap_or(nowhere),
-            });
-        }
-    }
-}
-
-/// Checks that each port has one cable. Sorting is faster than a table of millions of ports.
-fn check_ends(draft: &Draft, mut ends: Vec<End>, sink: &mut Sink) {
-    ends.sort_unstable();
-    for same in ends.chunk_by(|a, b| a.port == b.port).filter(|same| same.len() > 1) {
-        let label = draft
-            .site
-            .cables
-            .get(same[0].cable as usize)
-            .map_or("this cable", |cable| &*cable.label);
-        let what = format!("{} already has a cable, {label}", draft.site.port_name(same[0].port));
-        for end in &same[1..] {
-            let entry = draft.cables.entry_at(end.entry as usize);
-            entry.error(sink, end.field, what.as_str(), "a port takes one cable");
-        }
-    }
-}
-
-fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -> Option<Port> {
+/// The port that an end of a cable names.
+pub(super) fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -> Option<Port> {
     let Some((device, port)) = text.rsplit_once('/') else {
         entry.error(
             sink,
@@ -253,7 +251,8 @@ fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -
                 Some(suggestion) => format!("did you mean `{suggestion}`?"),
                 None => "describe it, or name a node or a switch that exists".to_owned(),
             };
-            entry.error(sink, field, format!("there is no node or switch named `{device}`"), fix);
+            let what = format!("there is no node or switch named `{}`", shown(device));
+            entry.error(sink, field, what, fix);
         }
         return None;
     };
@@ -263,7 +262,7 @@ fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -
     }
     let sku = draft.site.sku(sku);
     let hca = sku.hcas.iter().position(|hca| *hca.name == *port);
-    if hca.is_none() {
+    if hca.is_none() && !draft.hcas_lost {
         let fix = match nearest(port, sku.hcas.iter().map(|hca| &*hca.name)) {
             Some(suggestion) => format!("did you mean `{suggestion}`? {}", hca_names(sku)),
             None => hca_names(sku),
@@ -276,7 +275,8 @@ fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -
     })
 }
 
-fn check_pair(draft: &Draft, entry: &Entry, a: Port, b: Port, sink: &mut Sink) {
+/// Checks that a cable connects two devices, one of them a switch.
+pub(super) fn check_pair(draft: &Draft, entry: &Entry, a: Port, b: Port, sink: &mut Sink) {
     let what = match (a, b) {
         (Port::Hca { .. }, Port::Hca { .. }) => "this cable connects two HCAs",
         (Port::Switch { switch: x, .. }, Port::Switch { switch: y, .. }) if x == y => {
@@ -287,7 +287,7 @@ fn check_pair(draft: &Draft, entry: &Entry, a: Port, b: Port, sink: &mut Sink) {
                 Port::Hca { node, .. } => draft.site.sku_of(node).hca_speed,
                 Port::Switch { switch, .. } => draft.site.switch(switch).speed,
             };
-            if speed(a) != speed(b) {
+            if speed(a) != speed(b) && !draft.speeds_lost {
                 let what = format!("this cable connects {} and {}", speed(a).name(), speed(b).name());
                 entry.warning(sink, "b", what, "the link runs at the slower speed");
             }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use rackwright_yaml::{Key, Tree, Value};
 
+use super::names;
 use super::pattern::{self, Fault};
 use super::quantity::{self, Unit};
 use super::suggestion::nearest;
@@ -76,6 +77,14 @@ impl<T> Cycle<T> {
     }
 }
 
+fn common_multiple(a: usize, b: usize) -> usize {
+    let (mut divisor, mut rest) = (a, b);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    a / divisor.max(1) * b
+}
+
 /// One mapping during its reading.
 pub(crate) struct Fields<'t, 's> {
     pub(crate) sink: &'s mut Sink,
@@ -86,6 +95,12 @@ pub(crate) struct Fields<'t, 's> {
     known: Vec<&'static str>,
     missing: Vec<(&'static str, String, String)>,
     spots: Vec<(Cow<'static, str>, Spot)>,
+    /// Number of items of the entry. 0: the names are not read.
+    items: usize,
+    /// The present turn of [`Self::turns`]. `None`: a field has one value for all items.
+    turn: Option<usize>,
+    /// Number of turns after which all lists of values repeat. It divides the number of items.
+    period: usize,
 }
 
 impl<'t, 's> Fields<'t, 's> {
@@ -101,6 +116,9 @@ impl<'t, 's> Fields<'t, 's> {
                 known: Vec::new(),
                 missing: Vec::new(),
                 spots: Vec::with_capacity(pairs.len()),
+                items: 0,
+                turn: None,
+                period: 1,
             }),
             Value::Broken => None,
             _ => {
@@ -112,7 +130,9 @@ impl<'t, 's> Fields<'t, 's> {
 
     /// The value of a field. `None`: the field is missing or empty.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<&'t Tree> {
-        self.known.push(name);
+        if !self.known.contains(&name) {
+            self.known.push(name);
+        }
         let mut found: Option<&'t (Key, Tree)> = None;
         for (i, pair) in self.pairs.iter().enumerate() {
             if *pair.0.name != *name {
@@ -132,7 +152,9 @@ impl<'t, 's> Fields<'t, 's> {
             }
         }
         let (_, tree) = found?;
-        self.spots.push((Cow::Borrowed(name), tree.at));
+        if self.is_first_turn() {
+            self.spots.push((Cow::Borrowed(name), tree.at));
+        }
         (tree.value != Value::Null).then_some(tree)
     }
 
@@ -147,13 +169,30 @@ impl<'t, 's> Fields<'t, 's> {
 
     /// Adds a finding, unless an unknown field turns out to be a misspelling of this one.
     pub(crate) fn lacks(&mut self, name: &'static str, what: impl Into<String>, fix: impl Into<String>) {
-        self.missing.push((name, what.into(), fix.into()));
+        if self.is_first_turn() {
+            self.missing.push((name, what.into(), fix.into()));
+        }
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
         self.pairs
             .iter()
             .any(|(key, tree)| *key.name == *name && tree.value != Value::Null)
+    }
+
+    /// The text of a field as the file has it. Empty if the field is missing or no text.
+    pub(crate) fn written(&self, field: &str) -> &'t str {
+        let mut pairs = self.pairs.iter().filter(|(key, _)| *key.name == *field);
+        match pairs.next() {
+            Some((
+                _,
+                Tree {
+                    value: Value::Text(text),
+                    ..
+                },
+            )) => text,
+            _ => "",
+        }
     }
 
     pub(crate) fn error(&mut self, field: &str, what: impl Into<String>, fix: impl Into<String>) {
@@ -167,8 +206,40 @@ impl<'t, 's> Fields<'t, 's> {
 
     /// Remembers the place of a part of a field and returns its path.
     pub(crate) fn part(&mut self, field: &str, at: Spot) -> String {
-        self.spots.push((Cow::Owned(field.to_owned()), at));
+        if self.is_first_turn() {
+            self.spots.push((Cow::Owned(field.to_owned()), at));
+        }
         join(&self.path, field)
+    }
+
+    fn is_first_turn(&self) -> bool {
+        matches!(self.turn, None | Some(0))
+    }
+
+    /// What `read` gives for each item of the entry. In `read`, a field with a list of values has the value of one item.
+    /// `read` is called until all lists repeat.
+    pub(crate) fn turns<T>(&mut self, mut read: impl FnMut(&mut Self) -> T) -> Cycle<T> {
+        let mut all = Vec::new();
+        while all.is_empty() || all.len() < self.period {
+            self.turn = Some(all.len());
+            all.push(read(self));
+        }
+        self.turn = None;
+        Cycle(all)
+    }
+
+    /// The value of a field for the item of this turn.
+    fn value(&mut self, name: &str, tree: &'t Tree) -> &'t Tree {
+        let (Value::List(values), Some(turn)) = (&tree.value, self.turn) else {
+            return tree;
+        };
+        if values.is_empty() || self.items == 1 {
+            return tree;
+        }
+        if self.distributes(name, values.len(), self.items) && self.items > 0 {
+            self.period = common_multiple(self.period, values.len());
+        }
+        &values[turn % values.len()]
     }
 
     fn scalar(&mut self, name: &str, tree: &'t Tree) -> Option<&'t str> {
@@ -186,11 +257,13 @@ impl<'t, 's> Fields<'t, 's> {
 
     pub(crate) fn text(&mut self, name: &'static str) -> Option<&'t str> {
         let tree = self.take(name)?;
+        let tree = self.value(name, tree);
         self.scalar(name, tree)
     }
 
     pub(crate) fn need_text(&mut self, name: &'static str) -> Option<&'t str> {
         let tree = self.need(name)?;
+        let tree = self.value(name, tree);
         self.scalar(name, tree)
     }
 
@@ -209,15 +282,26 @@ impl<'t, 's> Fields<'t, 's> {
     }
 
     fn number_in(&mut self, name: &str, tree: &'t Tree, unit: Unit, range: &RangeInclusive<f64>) -> f64 {
+        let tree = self.value(name, tree);
         let Some(text) = self.scalar(name, tree) else {
             return f64::NAN;
         };
         let (what, fix) = match quantity::parse(text, unit) {
-            Ok(value) if range.contains(&value) => return value,
-            Ok(_) => (
-                format!("`{text}` is out of range"),
-                format!("it must be between {} and {}", range.start(), range.end()),
-            ),
+            Ok(quantity) if range.contains(&quantity.value) => {
+                if let Some(spelling) = quantity.spelling {
+                    let path = join(&self.path, name);
+                    let what = format!("`{text}` is read as {spelling}");
+                    self.sink.warning(tree.at, path, what, format!("write `{spelling}`"));
+                }
+                return quantity.value;
+            }
+            Ok(_) => {
+                let (from, to) = (unit.number(*range.start()), unit.number(*range.end()));
+                (
+                    format!("`{text}` is out of range"),
+                    format!("write a number from {from} to {to}"),
+                )
+            }
             Err(fault) => fault,
         };
         self.sink.error(tree.at, join(&self.path, name), what, fix);
@@ -226,11 +310,13 @@ impl<'t, 's> Fields<'t, 's> {
 
     pub(crate) fn integer(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
         let tree = self.take(name)?;
+        let tree = self.value(name, tree);
         self.integer_in(name, tree, &range)
     }
 
     pub(crate) fn need_integer(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
         let tree = self.need(name)?;
+        let tree = self.value(name, tree);
         self.integer_in(name, tree, &range)
     }
 
@@ -279,8 +365,7 @@ impl<'t, 's> Fields<'t, 's> {
 
     /// One of the given words.
     pub(crate) fn choice<T: Copy>(&mut self, name: &'static str, all: &[T], word: fn(T) -> &'static str) -> Option<T> {
-        let tree = self.take(name)?;
-        let text = self.scalar(name, tree)?;
+        let text = self.text(name)?;
         self.one_of(name, text, all, word)
     }
 
@@ -292,6 +377,21 @@ impl<'t, 's> Fields<'t, 's> {
     ) -> Option<T> {
         let text = self.need_text(name)?;
         self.one_of(name, text, all, word)
+    }
+
+    /// Like [`Self::choice`]. False: a value is given, but is not known.
+    pub(crate) fn choice_or<T: Copy>(
+        &mut self,
+        name: &'static str,
+        all: &[T],
+        word: fn(T) -> &'static str,
+        usual: T,
+    ) -> (T, bool) {
+        let is_given = self.has(name);
+        match self.choice(name, all, word) {
+            Some(value) => (value, true),
+            None => (usual, !is_given),
+        }
     }
 
     fn one_of<T: Copy>(&mut self, name: &str, text: &str, all: &[T], word: fn(T) -> &'static str) -> Option<T> {
@@ -313,16 +413,23 @@ impl<'t, 's> Fields<'t, 's> {
             return Vec::new();
         };
         let names = self.expand(name, text);
-        if let Some(wrong) = names.iter().find(|name| !is_name(name)) {
-            let what = format!("`{wrong}` is not a valid name");
-            self.error(
-                name,
-                what,
-                "use 1 to 63 letters, digits and `-_.:`, with a letter or digit first",
-            );
+        if !self.are_names(name, &names) {
             return Vec::new();
         }
+        self.items = names.len();
         names
+    }
+
+    /// Whether all texts of a field are names. Adds a finding if not.
+    pub(crate) fn are_names<'n>(&mut self, field: &str, texts: impl IntoIterator<Item = &'n String>) -> bool {
+        let fault = texts.into_iter().find_map(|text| names::fault(text));
+        match fault {
+            Some(what) => {
+                self.error(field, what, names::FIX);
+                false
+            }
+            None => true,
+        }
     }
 
     fn expand(&mut self, field: &str, text: &str) -> Vec<String> {
@@ -391,6 +498,18 @@ impl<'t, 's> Fields<'t, 's> {
         Cycle(all)
     }
 
+    /// The texts of a field with placeholders. Empty if one of the placeholders does not exist, which adds a finding.
+    pub(crate) fn with_placeholders(&mut self, field: &str, texts: Cycle<String>, has_rack: bool) -> Cycle<String> {
+        let fault = texts.iter().find_map(|text| names::placeholder_fault(text, has_rack));
+        match fault {
+            Some((what, fix)) => {
+                self.error(field, what, fix);
+                Cycle::none()
+            }
+            None => texts,
+        }
+    }
+
     /// Whether the values divide evenly among the items. Adds a finding if not.
     pub(crate) fn distributes(&mut self, field: &str, values: usize, items: usize) -> bool {
         let fits = values == 0 || items == 0 || items.is_multiple_of(values);
@@ -404,9 +523,13 @@ impl<'t, 's> Fields<'t, 's> {
         fits
     }
 
-    /// A nested mapping, with a finding if it is missing.
-    pub(crate) fn need_nested(&mut self, name: &'static str) -> Option<Fields<'t, '_>> {
+    /// A nested mapping such as `example`, with a finding if it is missing or is none.
+    pub(crate) fn need_nested(&mut self, name: &'static str, example: &str) -> Option<Fields<'t, '_>> {
         let tree = self.need(name)?;
+        if matches!(tree.value, Value::Text(_) | Value::List(_)) {
+            self.error(name, "this must be a mapping", format!("write `{name}: {example}`"));
+            return None;
+        }
         Fields::of(tree, join(&self.path, name), self.sink)
     }
 
@@ -496,21 +619,5 @@ impl<'t, 's> Fields<'t, 's> {
             at: self.at,
             spots: std::mem::take(&mut self.spots),
         }
-    }
-}
-
-/// Whether a name has 1 to 63 letters, digits and `-_.:`, with a letter or digit first.
-pub(crate) fn is_name(name: &str) -> bool {
-    let bytes = name.as_bytes();
-    let first = bytes.first().is_some_and(u8::is_ascii_alphanumeric);
-    first && bytes.len() <= 63 && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(b))
-}
-
-/// Replaces `{name}` and `{rack}` in a name.
-pub(crate) fn fill<'a>(text: &'a str, name: &str, rack: &str) -> Cow<'a, str> {
-    if text.contains('{') {
-        Cow::Owned(text.replace("{name}", name).replace("{rack}", rack))
-    } else {
-        Cow::Borrowed(text)
     }
 }

@@ -2,13 +2,15 @@
 
 use rackwright_yaml::{Key, Tree, Value};
 
-use super::fields::{Cycle, Entry, Fields, fill};
+use super::fields::{Cycle, Entry, Fields};
+use super::guids::Guids;
+use super::names::{self, fill};
 use super::rooms::MAX_UNITS;
-use super::table::NONE;
 use super::{Draft, Sections, item_fields};
 use crate::finding::Sink;
 use crate::model::{DomainId, EthernetPort, Node, Plug, RackId, SkuId};
 use crate::power::outlet_watts;
+use crate::text::grouped;
 
 /// Maximum number of PSUs of a node.
 const MAX_PSUS: usize = 64;
@@ -29,36 +31,40 @@ struct Row {
     /// By PSU. An empty cycle: the PSU is not plugged in.
     psus: Option<Vec<Cycle<String>>>,
     bmcs: Cycle<String>,
-    /// By HCA: the first GUID and the step.
-    guids: Vec<(String, Guid)>,
+    /// By HCA: the GUIDs of the nodes.
+    guids: Vec<(String, Guids)>,
     /// By network card: `SWITCH/PORT`.
     ethernet: Vec<(String, Cycle<String>)>,
 }
 
-#[derive(Clone, Copy)]
-struct Guid {
-    base: u64,
-    step: u64,
-}
-
 fn read_nodes(draft: &mut Draft, mut fields: Fields<'_, '_>) {
     let names = fields.own_names("name");
-    let sku_name = fields.need_text("sku");
+    let sku_names = fields.need_names("sku");
     let row = Row {
         racks: fields.need_names("rack"),
         units: fields.integers("unit", 1..=MAX_UNITS),
-        psus: psus(&mut fields, draft.domains.len() > 0, names.len()),
+        psus: psus(&mut fields, draft.domains.len() > 0, &names),
         bmcs: bmcs(&mut fields, names.len()),
         guids: guids(&mut fields, names.len()),
         ethernet: ethernet(&mut fields, names.len()),
     };
-    for (field, len) in [("rack", row.racks.len()), ("unit", row.units.len())] {
+    for (field, len) in [
+        ("sku", sku_names.len()),
+        ("rack", row.racks.len()),
+        ("unit", row.units.len()),
+    ] {
         fields.distributes(field, len, names.len());
     }
     let (sink, entry) = fields.finish_with_sink();
-    let sku = sku_name.map_or(NONE, |name| draft.skus.find(sink, &entry, "sku", name));
-    let hcas = hca_order(draft, SkuId(sku), &row, &entry, sink);
-    check_psu_count(draft, SkuId(sku), &row, &entry, sink);
+    let skus: Vec<SkuId> = (sku_names.iter())
+        .map(|name| SkuId(draft.skus.find(sink, &entry, "sku", name)))
+        .collect();
+    let mut hcas = Vec::with_capacity(skus.len());
+    for sku in &skus {
+        hcas.push(hca_order(draft, *sku, &row, &entry, sink));
+        check_psu_count(draft, *sku, &row, &entry, sink);
+    }
+    let (skus, hcas) = (Cycle::from(skus), Cycle::from(hcas));
     let number = draft.nodes.enter(entry);
     draft.nodes.lost |= names.is_empty();
     for (i, name) in names.iter().enumerate() {
@@ -73,12 +79,12 @@ fn read_nodes(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         }
         let node = Node {
             name: name.as_str().into(),
-            sku: SkuId(sku),
+            sku: skus.get(i).copied().unwrap_or(SkuId::NONE),
             rack,
             unit: row.units.get(i).copied().unwrap_or(0) as u16,
             psus: plugs(draft, &row, number, i, (name, rack_name, rack), sink),
             bmc: row.bmcs.get(i).map(|bmc| fill(bmc, name, rack_name).into()),
-            port_guids: port_guids(draft, &row, &hcas, number, i, sink),
+            port_guids: port_guids(draft, &row, hcas.get(i), number, i, sink),
             ethernet: ethernet_ports(draft, &row, number, i, (name, rack_name), sink),
         };
         place(draft, &node, number, sink);
@@ -87,12 +93,17 @@ fn read_nodes(draft: &mut Draft, mut fields: Fields<'_, '_>) {
 }
 
 /// The outlets of the PSUs. `None`: not given or unknown.
-fn psus(fields: &mut Fields<'_, '_>, has_power: bool, items: usize) -> Option<Vec<Cycle<String>>> {
-    let tree = if has_power {
-        fields.need("psus")?
-    } else {
-        fields.take("psus")?
-    };
+fn psus(fields: &mut Fields<'_, '_>, has_power: bool, names: &[String]) -> Option<Vec<Cycle<String>>> {
+    let tree = fields.take("psus");
+    if tree.is_none() && has_power {
+        let what = match (names, fields.written("name")) {
+            ([], _) => "`psus` is missing".to_owned(),
+            ([name], _) => format!("node {name} has no PSU plugged in"),
+            (many, written) => format!("{} nodes ({written}) have no PSU plugged in", grouped(many.len())),
+        };
+        fields.lacks("psus", what, "add `psus`");
+    }
+    let tree = tree?;
     let trees = match &tree.value {
         Value::List(trees) if trees.len() <= MAX_PSUS => trees,
         _ => {
@@ -113,7 +124,8 @@ fn psus(fields: &mut Fields<'_, '_>, has_power: bool, items: usize) -> Option<Ve
             continue;
         }
         let outlets = fields.names_in(&field, tree);
-        if outlets.len() == 0 || !fields.distributes(&field, outlets.len(), items) {
+        let outlets = fields.with_placeholders(&field, outlets, true);
+        if outlets.len() == 0 || !fields.distributes(&field, outlets.len(), names.len()) {
             return None;
         }
         psus.push(outlets);
@@ -124,6 +136,7 @@ fn psus(fields: &mut Fields<'_, '_>, has_power: bool, items: usize) -> Option<Ve
 fn bmcs(fields: &mut Fields<'_, '_>, items: usize) -> Cycle<String> {
     let bmcs = addresses_with(
         fields,
+        true,
         &["https://", "ipmi://"],
         "https://HOST[:PORT][/BASE] or ipmi://HOST[:PORT]?mac=MAC",
     );
@@ -139,12 +152,13 @@ fn bmcs(fields: &mut Fields<'_, '_>, items: usize) -> Cycle<String> {
 }
 
 /// Addresses of services. Empty if one of them is invalid.
-pub(super) fn addresses(fields: &mut Fields<'_, '_>) -> Cycle<String> {
-    addresses_with(fields, &["https://"], "https://HOST[:PORT][/BASE]")
+pub(super) fn addresses(fields: &mut Fields<'_, '_>, has_rack: bool) -> Cycle<String> {
+    addresses_with(fields, has_rack, &["https://"], "https://HOST[:PORT][/BASE]")
 }
 
-fn addresses_with(fields: &mut Fields<'_, '_>, schemes: &[&str], example: &str) -> Cycle<String> {
+fn addresses_with(fields: &mut Fields<'_, '_>, has_rack: bool, schemes: &[&str], example: &str) -> Cycle<String> {
     let bmcs = fields.names("bmc");
+    let bmcs = fields.with_placeholders("bmc", bmcs, has_rack);
     let good = |bmc: &String| {
         let host = schemes
             .iter()
@@ -163,8 +177,8 @@ fn addresses_with(fields: &mut Fields<'_, '_>, schemes: &[&str], example: &str) 
     bmcs
 }
 
-/// Reads `mlx5_0: 0xa088c20300000001` or, for several nodes, `mlx5_0: 0xa088c20300000001+0x100`.
-fn guids(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Guid)> {
+/// Reads `mlx5_0: 0xa088c20300000001`; for several nodes `mlx5_0: 0xa088c20300000001+0x100`, or a list.
+fn guids(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Guids)> {
     let Some(tree) = fields.take("guids") else {
         return Vec::new();
     };
@@ -176,19 +190,7 @@ fn guids(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Guid)> {
     for (key, tree) in pairs {
         let field = format!("guids.{}", key.name);
         fields.part(&field, tree.at);
-        let Value::Text(text) = &tree.value else {
-            fields.error(&field, "this must be a port GUID", "write it like 0xa088c20300000001");
-            continue;
-        };
-        match guid(text) {
-            Some(guid) if items < 2 || guid.step > 0 => guids.push((key.name.to_string(), guid)),
-            Some(_) => fields.error(&field, "several nodes have the same GUID", "add a step: 0x...+0x100"),
-            None => fields.error(
-                &field,
-                format!("`{text}` is not a GUID"),
-                "write 0x and 16 hexadecimal digits, for several nodes followed by a step such as +0x100",
-            ),
-        }
+        guids.extend(Guids::read(fields, &field, tree, items).map(|guids| (key.name.to_string(), guids)));
     }
     guids
 }
@@ -206,7 +208,12 @@ fn ethernet(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Cycle<Str
     for (key, tree) in pairs {
         let field = format!("ethernet.{}", key.name);
         fields.part(&field, tree.at);
+        if let Some(what) = names::fault(&key.name) {
+            fields.error(&field, what, names::FIX);
+            continue;
+        }
         let cycle = fields.names_in(&field, tree);
+        let cycle = fields.with_placeholders(&field, cycle, true);
         if cycle.len() > 0 && fields.distributes(&field, cycle.len(), items) {
             ports.push((key.name.to_string(), cycle));
         }
@@ -255,24 +262,6 @@ fn ethernet_ports(
     ports.into()
 }
 
-fn guid(text: &str) -> Option<Guid> {
-    let (base, step) = match text.split_once('+') {
-        Some((base, step)) => (base, u64::from_str_radix(step.strip_prefix("0x")?, 16).ok()?),
-        None => (text, 0),
-    };
-    Some(Guid {
-        base: parse_guid(base)?,
-        step,
-    })
-}
-
-/// Parses `0x` and up to 16 hexadecimal digits. Zero is invalid.
-pub(super) fn parse_guid(text: &str) -> Option<u64> {
-    let digits = text.strip_prefix("0x")?;
-    let good = digits.bytes().all(|b| b.is_ascii_hexdigit());
-    u64::from_str_radix(digits, 16).ok().filter(|guid| good && *guid != 0)
-}
-
 /// The SKU's index of each HCA with GUIDs.
 fn hca_order(draft: &Draft, sku: SkuId, row: &Row, entry: &Entry, sink: &mut Sink) -> Vec<Option<usize>> {
     if sku.is_none() {
@@ -281,7 +270,7 @@ fn hca_order(draft: &Draft, sku: SkuId, row: &Row, entry: &Entry, sink: &mut Sin
     let sku = draft.site.sku(sku);
     let find = |name: &String| {
         let found = sku.hcas.iter().position(|hca| *hca.name == **name);
-        if found.is_none() {
+        if found.is_none() && !draft.hcas_lost {
             let what = format!("{} has no HCA named {name}", sku.name);
             entry.error(sink, &format!("guids.{name}"), what, hca_names(sku));
         }
@@ -404,18 +393,16 @@ fn find_outlet(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut
 fn port_guids(
     draft: &mut Draft,
     row: &Row,
-    hcas: &[Option<usize>],
+    hcas: Option<&Vec<Option<usize>>>,
     number: usize,
     i: usize,
     sink: &mut Sink,
 ) -> Box<[Option<u64>]> {
+    let hcas = hcas.map_or(&[][..], Vec::as_slice);
     let count = hcas.iter().flatten().max().map_or(0, |last| last + 1);
     let mut guids = vec![None; count];
-    for ((name, guid), hca) in row.guids.iter().zip(hcas) {
-        let value = guid
-            .step
-            .checked_mul(i as u64)
-            .and_then(|step| guid.base.checked_add(step));
+    for ((name, of_hca), hca) in row.guids.iter().zip(hcas) {
+        let value = of_hca.of(i);
         let entry = draft.nodes.entry_at(number);
         let field = format!("guids.{name}");
         match (value, hca) {
@@ -471,7 +458,11 @@ fn place(draft: &mut Draft, node: &Node, number: usize, sink: &mut Sink) {
             .entry(node.rack.0)
             .error(sink, "liquid", what, "add the rack to a cooling loop");
     }
-    let share = sku.power.max_watts / f64::from(sku.psus.count.max(1));
+    if sku.psus.count == 0 {
+        // The number of PSUs could not be read, so their draw is unknown.
+        return;
+    }
+    let share = sku.power.max_watts / f64::from(sku.psus.count);
     for (psu, plug) in node.psus.iter().enumerate() {
         let Some(plug) = plug else { continue };
         if outlet_watts(&draft.site, *plug).is_some_and(|watts| share > watts) {

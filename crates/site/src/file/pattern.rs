@@ -28,27 +28,20 @@ pub(crate) fn expand(text: &str, most: usize) -> Result<Vec<String>, Fault> {
         .filter(|n| *n <= most)
         .ok_or(Fault::TooMany)?;
     let mut names: Vec<String> = Vec::with_capacity(count);
-    names.push(String::new());
-    for part in &parts {
-        names = match part {
-            Part::Literal(literal) => {
-                names.iter_mut().for_each(|name| name.push_str(literal));
-                names
-            }
-            Part::Choice(choice) => names
-                .iter()
-                .flat_map(|name| choice.iter().map(move |item| format!("{name}{item}")))
-                .collect(),
-        };
+    let mut chosen = vec![0_usize; parts.len()];
+    loop {
+        let items = || parts.iter().zip(&chosen).map(|(part, at)| part.item(*at));
+        let mut name = String::with_capacity(items().map(str::len).sum());
+        items().for_each(|item| name.push_str(item));
+        names.extend(std::iter::repeat_n(name, times));
+        let raised = parts.iter().zip(&mut chosen).rev().any(|(part, at)| {
+            *at = if *at + 1 < part.len() { *at + 1 } else { 0 };
+            *at > 0
+        });
+        if !raised {
+            return Ok(names);
+        }
     }
-    if times == 1 {
-        return Ok(names);
-    }
-    Ok(names
-        .iter()
-        .flat_map(|name| std::iter::repeat_n(name, times))
-        .cloned()
-        .collect())
 }
 
 enum Part<'a> {
@@ -61,6 +54,13 @@ impl Part<'_> {
         match self {
             Self::Literal(_) => 1,
             Self::Choice(items) => items.len(),
+        }
+    }
+
+    fn item(&self, at: usize) -> &str {
+        match self {
+            Self::Literal(literal) => literal,
+            Self::Choice(items) => &items[at],
         }
     }
 }

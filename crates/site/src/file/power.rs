@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_yaml::{Tree, Value};
 
-use super::fields::{Cycle, Entry, Fields, fill};
+use super::fields::{Cycle, Entry, Fields};
+use super::names::{fill, shown};
 use super::nodes::addresses;
 use super::quantity::Unit;
 use super::rooms::{chain, cycles};
@@ -71,7 +72,7 @@ fn outlets<'t>(fields: &mut Fields<'t, '_>, tree: &'t Tree) -> Vec<Outlet> {
         let names = outlet.own_names("name");
         let phases = phases(&mut outlet);
         outlet.distributes("phase", phases.len(), names.len());
-        let amps = outlet.number("amps", Unit::Amps, 0.1..=1000.0);
+        let amps = outlet.turns(|outlet| outlet.number("amps", Unit::Amps, 0.1..=1000.0));
         let entry = outlet.finish();
         broken |= names.is_empty();
         if outlets.len() + names.len() > MAX_OUTLETS {
@@ -96,7 +97,7 @@ fn outlets<'t>(fields: &mut Fields<'t, '_>, tree: &'t Tree) -> Vec<Outlet> {
             outlets.push(Outlet {
                 name: name.as_str().into(),
                 phase,
-                amps,
+                amps: amps.get(i).copied().flatten(),
             });
         }
     }
@@ -126,7 +127,7 @@ struct Wire {
     parent: Option<String>,
     /// A reference could not be read, so its consequences give no findings.
     is_broken: bool,
-    feed: Option<Box<str>>,
+    feed: Feed,
     rack: Option<String>,
     layout: Option<String>,
 }
@@ -135,6 +136,8 @@ fn read_domain(draft: &mut Draft, mut fields: Fields<'_, '_>, wires: &mut Vec<Wi
     let names = fields.own_names("name");
     let kind = fields.need_choice("kind", &DomainKind::ALL, DomainKind::name);
     let parents = fields.names("parent");
+    let has_rack = fields.has("rack");
+    let parents = fields.with_placeholders("parent", parents, has_rack);
     if let Some(kind) = kind.filter(|kind| *kind >= DomainKind::Circuit && !fields.has("parent")) {
         fields.lacks("parent", format!("a {} needs a parent", kind.name()), "add `parent:`");
     }
@@ -142,7 +145,7 @@ fn read_domain(draft: &mut Draft, mut fields: Fields<'_, '_>, wires: &mut Vec<Wi
         true => fields.need_names("rack"),
         false => fields.names("rack"),
     };
-    let bmcs = addresses(&mut fields);
+    let bmcs = addresses(&mut fields, has_rack);
     if bmcs.len() > 0 && kind.is_some_and(|kind| !kind.has_outlets()) {
         fields.error(
             "bmc",
@@ -150,13 +153,51 @@ fn read_domain(draft: &mut Draft, mut fields: Fields<'_, '_>, wires: &mut Vec<Wi
             "write `bmc` at the PDUs and power shelves below; their readings are added up",
         );
     }
-    for (field, len) in [("parent", parents.len()), ("rack", racks.len())] {
+    let phases = phases(&mut fields);
+    let layout = layout(&mut fields, kind, draft);
+    for (field, len) in [
+        ("parent", parents.len()),
+        ("rack", racks.len()),
+        ("phase", phases.len()),
+        ("outlets", layout.names.len()),
+    ] {
         fields.distributes(field, len, names.len());
     }
-    let feed = feed_letter(&mut fields);
-    let rating = rating(&mut fields);
-    let phase = phases(&mut fields).get(0).copied();
-    let layout = layout(&mut fields, kind, draft);
+    let values = fields.turns(|fields| domain_values(fields, kind));
+    let has_parent = fields.has("parent");
+    let (sink, entry) = fields.finish_with_sink();
+    let entry = draft.domains.enter(entry);
+    draft.domains.lost |= names.is_empty();
+    for (i, name) in names.iter().enumerate() {
+        let Some((feed, domain)) = values.get(i) else { continue };
+        if !draft.domains.add(sink, entry, name) {
+            continue;
+        }
+        let rack = racks.get(i).cloned();
+        let fill = |text: &String| fill(text, name, rack.as_deref().unwrap_or("")).into_owned();
+        let parent = parents.get(i).map(fill);
+        let bmc = bmcs.get(i).map(|bmc| fill(bmc).into());
+        wires.push(Wire {
+            is_broken: kind.is_none() || (has_parent && parent.is_none()),
+            feed: feed.clone(),
+            layout: layout.names.get(i).cloned(),
+            parent,
+            rack,
+        });
+        draft.site.domains.push(PowerDomain {
+            name: name.as_str().into(),
+            bmc,
+            phase: phases.get(i).copied().unwrap_or(Phase::All),
+            layout: layout.id,
+            ..domain.clone()
+        });
+    }
+}
+
+/// The feed letter of a domain, and its values apart from names, phase and outlets.
+fn domain_values(fields: &mut Fields<'_, '_>, kind: Option<DomainKind>) -> (Feed, PowerDomain) {
+    let feed = feed_letter(fields);
+    let rating = rating(fields);
     let derate = match rating {
         Rating::Watts(_) => 1.0,
         Rating::Electrical { .. } => DEFAULT_DERATE,
@@ -168,53 +209,57 @@ fn read_domain(draft: &mut Draft, mut fields: Fields<'_, '_>, wires: &mut Vec<Wi
         feed: None,
         rating,
         derate: fields.number("derate", Unit::None, 0.05..=1.0).unwrap_or(derate),
-        phase: phase.unwrap_or(Phase::All),
+        phase: Phase::All,
         rack: None,
-        layout: layout.id,
+        layout: None,
         other_watts: fields.number("other_watts", Unit::Watts, 0.0..=1e9).unwrap_or(0.0),
         measured_watts: fields.number("measured_watts", Unit::Watts, 0.0..=1e10),
         bmc: None,
     };
-    let has_parent = fields.has("parent");
-    let (sink, entry) = fields.finish_with_sink();
-    let entry = draft.domains.enter(entry);
-    draft.domains.lost |= names.is_empty();
-    for (i, name) in names.iter().enumerate() {
-        if !draft.domains.add(sink, entry, name) {
-            continue;
+    (feed, domain)
+}
+
+/// The feed letter of a domain.
+#[derive(Clone, PartialEq, Eq)]
+enum Feed {
+    None,
+    Letter(Box<str>),
+    /// The letter could not be read, so its absence gives no further finding.
+    Broken,
+}
+
+impl Feed {
+    fn letter(&self) -> Option<&str> {
+        match self {
+            Self::Letter(letter) => Some(letter),
+            Self::None | Self::Broken => None,
         }
-        let rack = racks.get(i).cloned();
-        let fill = |text: &String| fill(text, name, rack.as_deref().unwrap_or("")).into_owned();
-        let parent = parents.get(i).map(fill);
-        let bmc = bmcs.get(i).map(|bmc| fill(bmc).into());
-        wires.push(Wire {
-            is_broken: kind.is_none() || (has_parent && parent.is_none()),
-            feed: feed.clone(),
-            layout: layout.name.clone(),
-            parent,
-            rack,
-        });
-        draft.site.domains.push(PowerDomain {
-            name: name.as_str().into(),
-            bmc,
-            ..domain.clone()
-        });
     }
 }
 
-fn feed_letter(fields: &mut Fields<'_, '_>) -> Option<Box<str>> {
-    let feed = fields.text("feed")?;
-    let bytes = feed.as_bytes();
-    let good = bytes.first().is_some_and(u8::is_ascii_uppercase) && bytes.len() <= 4;
-    if good && bytes.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit()) {
-        return Some(feed.into());
+fn feed_letter(fields: &mut Fields<'_, '_>) -> Feed {
+    if !fields.has("feed") {
+        // Registers the field as known.
+        let _ = fields.take("feed");
+        return Feed::None;
     }
-    fields.error(
-        "feed",
-        format!("`{feed}` is not a feed letter"),
-        "write a capital letter such as A or B",
-    );
-    None
+    let Some(feed) = fields.text("feed") else {
+        return Feed::Broken;
+    };
+    let mut letters = feed.bytes();
+    match (letters.next(), letters.next()) {
+        (Some(b'A'..=b'Z'), None) => Feed::Letter(feed.into()),
+        (Some(letter @ b'a'..=b'z'), None) => {
+            let fix = format!("write `{}`", char::from(letter.to_ascii_uppercase()));
+            fields.error("feed", format!("`{feed}` is not a capital letter"), fix);
+            Feed::Broken
+        }
+        _ => {
+            let fix = "write one capital letter such as A or B; a domain that feeds several letters has none";
+            fields.error("feed", format!("`{}` is not a feed letter", shown(feed)), fix);
+            Feed::Broken
+        }
+    }
 }
 
 /// Watts, or volts with amps and phases. NaN if invalid.
@@ -256,12 +301,16 @@ fn rating(fields: &mut Fields<'_, '_>) -> Rating {
 
 struct LayoutRef {
     id: Option<LayoutId>,
-    name: Option<String>,
+    names: Cycle<String>,
 }
 
-/// Outlets, given by the name of a layout or as a list.
+/// Outlets, given by the names of layouts or as a list.
 fn layout(fields: &mut Fields<'_, '_>, kind: Option<DomainKind>, draft: &mut Draft) -> LayoutRef {
-    let none = LayoutRef { id: None, name: None };
+    // A domain of an unknown kind has unknown outlets, so references to them give no findings.
+    let none = LayoutRef {
+        id: kind.is_none().then_some(LayoutId::NONE),
+        names: Cycle::none(),
+    };
     let tree = match kind.is_some_and(DomainKind::has_outlets) {
         true => fields.need("outlets"),
         false => fields.take("outlets"),
@@ -274,10 +323,15 @@ fn layout(fields: &mut Fields<'_, '_>, kind: Option<DomainKind>, draft: &mut Dra
         fields.error("outlets", what, "outlets belong to rack-pdu and power-shelf");
         return none;
     }
-    if let Value::Text(name) = &tree.value {
+    let by_name = match &tree.value {
+        Value::Text(_) => true,
+        Value::List(trees) => trees.iter().any(|tree| matches!(tree.value, Value::Text(_))),
+        _ => false,
+    };
+    if by_name {
         return LayoutRef {
             id: None,
-            name: Some(name.to_string()),
+            names: fields.names_in("outlets", tree),
         };
     }
     let outlets = outlets(fields, tree);
@@ -288,7 +342,7 @@ fn layout(fields: &mut Fields<'_, '_>, kind: Option<DomainKind>, draft: &mut Dra
     });
     LayoutRef {
         id: Some(LayoutId::of(draft.site.layouts.len() - 1)),
-        name: None,
+        names: Cycle::none(),
     }
 }
 
@@ -392,6 +446,9 @@ fn check_parents(draft: &Draft, sink: &mut Sink) {
             );
             continue;
         }
+        if is_lost(above.rating) || is_lost(domain.rating) {
+            continue;
+        }
         let below_three = matches!(
             above.rating,
             Rating::Electrical {
@@ -425,6 +482,11 @@ fn check_parents(draft: &Draft, sink: &mut Sink) {
     }
 }
 
+/// Whether a rating could not be read.
+fn is_lost(rating: Rating) -> bool {
+    matches!(rating, Rating::Watts(watts) if watts.is_nan())
+}
+
 fn check_outlets(draft: &Draft, domain: &PowerDomain, entry: &Entry, sink: &mut Sink) {
     let single = matches!(
         domain.rating,
@@ -454,20 +516,20 @@ fn check_outlets(draft: &Draft, domain: &PowerDomain, entry: &Entry, sink: &mut 
 
 /// Passes feed letters down from parents. Every outlet must get a letter.
 fn assign_feeds(draft: &mut Draft, wires: &[Wire], sink: &mut Sink) {
-    let letters: BTreeSet<&str> = wires.iter().filter_map(|wire| wire.feed.as_deref()).collect();
+    let letters: BTreeSet<&str> = wires.iter().filter_map(|wire| wire.feed.letter()).collect();
     let ids: BTreeMap<&str, FeedId> = letters
         .iter()
         .enumerate()
         .map(|(i, letter)| (*letter, FeedId::of(i)))
         .collect();
     let mut lettered_below = vec![false; draft.site.domains.len()];
+    // A letter at the domain or above it could not be read.
+    let mut broken = vec![false; draft.site.domains.len()];
     for id in 0..draft.site.domains.len() {
-        let own = wires[draft.domain_order[id] as usize]
-            .feed
-            .as_deref()
-            .and_then(|letter| ids.get(letter))
-            .copied();
+        let feed = &wires[draft.domain_order[id] as usize].feed;
+        let own = feed.letter().and_then(|letter| ids.get(letter)).copied();
         let parent = draft.site.domains[id].parent.filter(|id| !id.is_none());
+        broken[id] = *feed == Feed::Broken || parent.is_some_and(|parent| broken[parent.index()]);
         let above = parent.and_then(|parent| draft.site.domain(parent).feed);
         if let (Some(own), Some(above)) = (own, above)
             && own != above
@@ -492,9 +554,8 @@ fn assign_feeds(draft: &mut Draft, wires: &[Wire], sink: &mut Sink) {
             lettered_below[parent.index()] |= lettered_below[id];
         }
     }
-    for id in 0..draft.site.domains.len() {
-        let domain = &draft.site.domains[id];
-        if !domain.kind.has_outlets() || domain.feed.is_some() {
+    for (id, domain) in draft.site.domains.iter().enumerate() {
+        if !domain.kind.has_outlets() || domain.feed.is_some() || broken[id] {
             continue;
         }
         // A path that ends at a fault gives no further finding.

@@ -103,10 +103,11 @@ pub(super) fn read_racks(draft: &mut Draft, sections: &Sections<'_>, sink: &mut 
         let names = fields.own_names("name");
         let rooms = fields.need_names("room");
         fields.distributes("room", rooms.len(), names.len());
-        let rack = rack(&mut fields);
+        let racks = fields.turns(rack);
         let entry = draft.racks.enter(fields.finish());
         draft.racks.lost |= names.is_empty();
         for (i, name) in names.iter().enumerate() {
+            let Some(rack) = racks.get(i) else { continue };
             let from = draft.racks.entry_at(entry);
             let room = rooms
                 .get(i)
@@ -123,7 +124,7 @@ pub(super) fn read_racks(draft: &mut Draft, sections: &Sections<'_>, sink: &mut 
     }
 }
 
-/// The common values of the racks of one entry.
+/// The values of a rack, apart from its name and room.
 fn rack(fields: &mut Fields<'_, '_>) -> Rack {
     // If the number is invalid, no position counts as beyond the rack.
     let assumed = if fields.has("units") { MAX_UNITS } else { 42 };
@@ -133,7 +134,8 @@ fn rack(fields: &mut Fields<'_, '_>) -> Rack {
         units: fields.integer("units", 1..=MAX_UNITS).unwrap_or(assumed) as u16,
         weight_limit_kg: fields.number("weight_limit_kg", Unit::Kilograms, 1.0..=100_000.0),
         air_heat_limit_watts: fields.number("air_heat_limit_watts", Unit::Watts, 0.0..=1e7),
-        liquid: fields.flag("liquid").unwrap_or(false),
+        // If the value is invalid, the rack counts as liquid-cooled, so that its nodes and loop give no findings.
+        liquid: fields.flag("liquid").unwrap_or(fields.has("liquid")),
         cooling_loop: None,
         rear_door: None,
     }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use rackwright_yaml::{Tree, Value};
 
+use super::currency::CODES;
 use super::fields::Fields;
+use super::names::shown;
 use super::quantity::Unit;
 use super::rooms::MAX_UNITS;
 use super::{Draft, Sections, item_fields};
@@ -24,10 +26,15 @@ pub(super) fn read(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) 
             continue;
         };
         let names = fields.own_names("name");
-        let sku = sku(&mut fields);
+        let skus = fields.turns(sku);
+        for (_, lost) in skus.iter() {
+            draft.hcas_lost |= lost.hcas;
+            draft.speeds_lost |= lost.speed;
+        }
         let entry = draft.skus.enter(fields.finish());
         draft.skus.lost |= names.is_empty();
-        for name in &names {
+        for (i, name) in names.iter().enumerate() {
+            let Some((sku, _)) = skus.get(i) else { continue };
             if draft.skus.add(sink, entry, name) {
                 draft.site.skus.push(Sku {
                     name: name.as_str().into(),
@@ -38,10 +45,22 @@ pub(super) fn read(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) 
     }
 }
 
-fn sku(fields: &mut Fields<'_, '_>) -> Sku {
+/// The values of a SKU that could not be read.
+struct Lost {
+    hcas: bool,
+    speed: bool,
+}
+
+fn sku(fields: &mut Fields<'_, '_>) -> (Sku, Lost) {
     let power = power(fields);
     let psus = psus(fields, power.max_watts);
-    Sku {
+    let hcas = hcas(fields);
+    let (hca_speed, is_known) = fields.choice_or("hca_speed", &Speed::ALL, Speed::name, Speed::Ndr);
+    let lost = Lost {
+        hcas: hcas.is_none(),
+        speed: !is_known,
+    };
+    let sku = Sku {
         name: Box::default(),
         power,
         psus,
@@ -54,27 +73,31 @@ fn sku(fields: &mut Fields<'_, '_>) -> Sku {
             .number("weight_kg", Unit::Kilograms, 0.0..=10_000.0)
             .unwrap_or(0.0),
         gpus: fields.integer("gpus", 0..=256).unwrap_or(0) as u16,
-        hcas: hcas(fields),
-        hca_speed: fields
-            .choice("hca_speed", &Speed::ALL, Speed::name)
-            .unwrap_or(Speed::Ndr),
+        hcas: hcas.unwrap_or_default(),
+        hca_speed,
         inventory: inventory(fields),
         validation_profile: fields.text("validation_profile").map(Into::into),
         price: price(fields),
         settings: super::settings::read(fields),
         firmware: super::firmware::read(fields),
-    }
+    };
+    (sku, lost)
 }
 
 fn price(fields: &mut Fields<'_, '_>) -> Option<Price> {
     let text = fields.text("price_per_second")?;
-    let price = Price::parse(text);
-    if price.is_none() {
+    let Some(price) = Price::parse(text) else {
         let fix =
             "write an amount and an ISO 4217 currency, as `0.0125 USD`; at most 12 digits before and after the point";
-        fields.error("price_per_second", format!("`{text}` is not a price"), fix);
+        fields.error("price_per_second", format!("`{}` is not a price", shown(text)), fix);
+        return None;
+    };
+    if !CODES.contains(&&*price.currency) {
+        let what = format!("ISO 4217 has no currency {}", price.currency);
+        let fix = format!("write the code of the currency, as `{} USD`", price.per_second);
+        fields.error("price_per_second", what, fix);
     }
-    price
+    Some(price)
 }
 
 fn power(fields: &mut Fields<'_, '_>) -> PowerProfile {
@@ -84,7 +107,7 @@ fn power(fields: &mut Fields<'_, '_>) -> PowerProfile {
         max_watts: f64::NAN,
         boot_peak_watts: f64::NAN,
     };
-    let Some(mut power) = fields.need_nested("power") else {
+    let Some(mut power) = fields.need_nested("power", "{max_watts: 10.2 kW}") else {
         return nothing;
     };
     let range = 1.0..=1e6;
@@ -120,7 +143,7 @@ fn psus(fields: &mut Fields<'_, '_>, max_watts: f64) -> PsuProfile {
         watts: f64::NAN,
         needed: 0,
     };
-    let Some(mut psus) = fields.need_nested("psus") else {
+    let Some(mut psus) = fields.need_nested("psus", "{count: 6, watts: 3300, needed: 4}") else {
         return unknown;
     };
     let count = psus.need_integer("count", 1..=64);
@@ -143,14 +166,21 @@ fn psus(fields: &mut Fields<'_, '_>, max_watts: f64) -> PsuProfile {
     }
 }
 
-/// Names in the order of the rails, or items with a name and a rail.
-fn hcas(fields: &mut Fields<'_, '_>) -> Vec<Hca> {
+/// Names in the order of the rails, or items with a name and a rail. `None`: they could not be read, which has a finding.
+fn hcas(fields: &mut Fields<'_, '_>) -> Option<Vec<Hca>> {
     let mut hcas: Vec<Hca> = Vec::new();
     let mut rails = Vec::new();
-    for (i, tree) in fields.list("hcas").iter().enumerate() {
+    let Some(tree) = fields.take("hcas") else {
+        return Some(hcas);
+    };
+    let trees = fields.list_in("hcas", tree);
+    let mut broken = !matches!(tree.value, Value::List(_));
+    for (i, tree) in trees.iter().enumerate() {
         let path = format!("hcas[{i}]");
         let at = fields.part(&path, tree.at);
-        for (name, rail) in hca(fields, &path, tree) {
+        let named = hca(fields, &path, tree);
+        broken |= named.is_empty();
+        for (name, rail) in named {
             if hcas.iter().any(|hca| *hca.name == *name) {
                 fields.sink.error(
                     tree.at,
@@ -169,8 +199,12 @@ fn hcas(fields: &mut Fields<'_, '_>) -> Vec<Hca> {
         }
     }
     if hcas.len() > MAX_HCAS {
-        fields.error("hcas", format!("there are more than {MAX_HCAS} HCAs"), "");
-        return Vec::new();
+        let fix = format!("a node has at most {MAX_HCAS} HCAs: give fewer names");
+        fields.error("hcas", format!("there are more than {MAX_HCAS} HCAs"), fix);
+        return None;
+    }
+    if broken {
+        return None;
     }
     for (at, path, rail) in rails {
         if rail as usize >= hcas.len() {
@@ -186,16 +220,16 @@ fn hcas(fields: &mut Fields<'_, '_>) -> Vec<Hca> {
             );
         }
     }
-    hcas
+    Some(hcas)
 }
 
 fn hca<'t>(fields: &mut Fields<'t, '_>, path: &str, tree: &'t Tree) -> Vec<(String, Option<u32>)> {
     if let Value::Text(_) = &tree.value {
-        return fields
-            .names_in(path, tree)
-            .iter()
-            .map(|name| (name.clone(), None))
-            .collect();
+        let names = fields.names_in(path, tree);
+        if !fields.are_names(path, names.iter()) {
+            return Vec::new();
+        }
+        return names.iter().map(|name| (name.clone(), None)).collect();
     }
     let Some(mut hca) = fields.nested_in(path, tree) else {
         return Vec::new();

@@ -1,8 +1,10 @@
 //! All objects of one kind during the reading of a site: their names and source entries.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
 use super::fields::Entry;
+use super::names::{NO_PLACEHOLDERS, shown};
 use super::suggestion::nearest;
 use crate::finding::Sink;
 
@@ -10,7 +12,7 @@ use crate::finding::Sink;
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Maximum number of objects of one kind.
-const MAX_ITEMS: usize = 1 << 23;
+pub(super) const MAX_ITEMS: usize = 1 << 23;
 
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -74,7 +76,8 @@ impl Table {
         }
         if !self.lost {
             let fix = self.suggest(sink, name);
-            entry.error(sink, field, format!("there is no {} named `{name}`", self.noun()), fix);
+            let what = format!("there is no {} named `{}`", self.noun(), shown(name));
+            entry.error(sink, field, what, fix);
         }
         NONE
     }
@@ -90,6 +93,9 @@ impl Table {
 
     /// The suggestion "did you mean ...?".
     fn suggest(&self, sink: &mut Sink, name: &str) -> String {
+        if name.contains('{') {
+            return NO_PLACEHOLDERS.to_owned();
+        }
         match sink.may_search().then(|| nearest(name, self.names())).flatten() {
             Some(suggestion) => format!("did you mean `{suggestion}`?"),
             None if self.names.is_empty() => format!("the file describes no {}", self.noun()),
@@ -129,5 +135,88 @@ impl Table {
 
     pub(crate) fn into_ids(self) -> HashMap<Box<str>, u32> {
         self.ids
+    }
+
+    /// The ids by name, and the source entries.
+    pub(crate) fn into_parts(self) -> (HashMap<Box<str>, u32>, Origins) {
+        let (entries, from) = (self.entries, self.from);
+        (self.ids, Origins { entries, from })
+    }
+}
+
+/// The source entry of each object of one kind.
+#[derive(Debug)]
+pub(crate) struct Origins {
+    entries: Vec<Entry>,
+    from: Vec<u32>,
+}
+
+impl Origins {
+    pub(crate) fn of(&self, id: u32) -> Option<&Entry> {
+        let entry = *self.from.get(id as usize)?;
+        self.entries.get(entry as usize)
+    }
+}
+
+/// The positions of names in a list that holds the names. It takes a few bytes for each, unlike a map with names of its
+/// own.
+#[derive(Debug, Default)]
+pub(crate) struct NameIndex {
+    /// Positions, each at or after the place that the hash of its name gives. `NONE`: free. The length is a power of two.
+    slots: Vec<u32>,
+    used: usize,
+    hasher: RandomState,
+}
+
+impl NameIndex {
+    /// Adds the position of a name. If the name has a position already, returns it and adds nothing. `name_at` is the
+    /// name at a position.
+    pub(crate) fn add<'n>(&mut self, name: &str, position: u32, name_at: impl Fn(u32) -> &'n str) -> Option<u32> {
+        if (self.used + 1) * 4 > self.slots.len() * 3 {
+            let wider = vec![NONE; (self.slots.len() * 2).max(16)];
+            let before = std::mem::replace(&mut self.slots, wider);
+            for known in before.into_iter().filter(|known| *known != NONE) {
+                let place = self.place(name_at(known), |_| false);
+                self.slots[place] = known;
+            }
+        }
+        let place = self.place(name, |known| name_at(known) == name);
+        match self.slots[place] {
+            NONE => {
+                self.slots[place] = position;
+                self.used += 1;
+                None
+            }
+            known => Some(known),
+        }
+    }
+
+    /// The place of a name: that of its position, or the free place for it. At least one place is free.
+    fn place(&self, name: &str, is_it: impl Fn(u32) -> bool) -> usize {
+        let last = self.slots.len() - 1;
+        let mut place = self.hasher.hash_one(name) as usize & last;
+        while self.slots[place] != NONE && !is_it(self.slots[place]) {
+            place = (place + 1) & last;
+        }
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NameIndex;
+
+    #[test]
+    fn each_name_has_the_position_that_it_was_added_with() {
+        let names: Vec<String> = (0..1000).map(|number| format!("c{number}")).collect();
+        let name_at = |position: u32| names[position as usize].as_str();
+        let mut index = NameIndex::default();
+        for (position, name) in (0..).zip(&names) {
+            assert_eq!(index.add(name, position, name_at), None, "{name}");
+            assert_eq!(index.add(name, 7, name_at), Some(position), "{name}");
+        }
+        for (position, name) in (0..).zip(&names) {
+            assert_eq!(index.add(name, 7, name_at), Some(position), "{name}");
+        }
     }
 }

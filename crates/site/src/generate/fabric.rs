@@ -109,6 +109,8 @@ struct Fabric<'a> {
     first_unit: usize,
     /// Number of pods in earlier fabrics.
     first_pod: usize,
+    /// The name, if there are several fabrics.
+    name: Option<String>,
     /// The prefix of the names of spines and cores, if there are several fabrics.
     prefix: String,
     seed: u8,
@@ -129,6 +131,7 @@ pub(super) fn write(text: &mut Writer, request: &Request, sku: &Reference) {
             all_units: request.nodes.div_ceil(UNIT),
             first_unit: i * most / UNIT,
             first_pod: before.map_or(0, |fabric| fabric.first_pod + fabric.shape.pods),
+            name: (count > 1).then(|| format!("f{}", i + 1)),
             prefix: if count > 1 {
                 format!("f{}-", i + 1)
             } else {
@@ -149,6 +152,10 @@ pub(super) fn write(text: &mut Writer, request: &Request, sku: &Reference) {
         ("room", "network".to_owned()),
         ("units", "48".to_owned()),
     ]);
+    if count > 1 {
+        text.section("fabrics");
+        text.item(&[("name", format!("f{}", span(1, count, 1)))]);
+    }
     text.section("switches");
     let mut place = Place { next: 0, width };
     for fabric in &fabrics {
@@ -267,6 +274,7 @@ impl Fabric<'_> {
                 ("speed", "NDR".to_owned()),
             ];
             fields.extend(more);
+            fields.extend(self.name.clone().map(|name| ("fabric", name)));
             fields.extend(place.take(n, self.seed));
             text.item(&fields);
         };

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 pub use fabric::{Shape, shape};
 
+use crate::file::{MAX_TOTAL_BYTES, TooLarge};
 use crate::model::Redundancy;
 use crate::text::Writer;
 
@@ -96,13 +97,21 @@ pub enum GenerateError {
     /// Too few or too many feeds.
     #[error("{0} feeds: between 1 and 4 can be generated")]
     Feeds(usize),
+    /// The file would be larger than a site may be.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
 }
 
 /// Generates the text of a site file.
 ///
 /// # Errors
-/// A number is out of range.
+/// A number is out of range, or the text is larger than a site may be.
 pub fn site_file(request: &Request) -> Result<String, GenerateError> {
+    site_file_within(request, MAX_TOTAL_BYTES)
+}
+
+/// The same with a text of at most `limit` bytes.
+fn site_file_within(request: &Request, limit: usize) -> Result<String, GenerateError> {
     if !(1..=MAX_NODES).contains(&request.nodes) {
         return Err(GenerateError::Nodes(request.nodes));
     }
@@ -129,7 +138,9 @@ pub fn site_file(request: &Request) -> Result<String, GenerateError> {
             ("dedicated_circuits", dedicated.to_string()),
         ]);
     }
-    Ok(text.finish())
+    let text = text.finish();
+    TooLarge::check_within(text.len() as u64, limit as u64)?;
+    Ok(text)
 }
 
 /// Number of digits.
@@ -159,5 +170,24 @@ fn times(pattern: String, count: usize) -> String {
         pattern
     } else {
         format!("{pattern}*{count}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_above_the_limit_is_not_returned() {
+        let request = Request::new(ReferenceSku::DgxH100, 40);
+        let text = site_file(&request).unwrap();
+        let bytes = text.len();
+        assert_eq!(site_file_within(&request, bytes), Ok(text));
+        let limit = bytes as u64 - 1;
+        let refused = Err(GenerateError::TooLarge(TooLarge {
+            bytes: bytes as u64,
+            limit,
+        }));
+        assert_eq!(site_file_within(&request, bytes - 1), refused);
     }
 }

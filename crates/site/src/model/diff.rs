@@ -97,6 +97,7 @@ const KINDS: &[Kind] = kinds! {
     ];
     "SKU" skus name sku;
     "node" nodes name node;
+    "fabric" fabrics name |_: &Site, fabric: &super::Fabric| vec![("purpose", fabric.purpose.name().to_owned())];
     "switch" switches name switch;
     "cable" cables label |site: &Site, cable: &super::Cable| vec![
         ("a", site.port_name(cable.a)),
@@ -328,6 +329,7 @@ fn switch(site: &Site, switch: &Switch) -> Fields {
         ("rail", or_dash(switch.rail)),
         ("scalable_unit", or_dash(switch.scalable_unit)),
         ("pod", or_dash(switch.pod)),
+        ("fabric", or_dash(switch.fabric.map(|id| &site.fabric(id).name))),
         ("guid", or_dash(switch.guid.map(|guid| format!("{guid:#018x}")))),
     ]
 }

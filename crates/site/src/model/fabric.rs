@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::ids::{NodeId, RackId, SwitchId};
+use super::ids::{FabricId, NodeId, RackId, SwitchId};
 
 /// Signalling of a link with four lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -72,6 +72,39 @@ impl SwitchRole {
     }
 }
 
+/// What a fabric is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FabricPurpose {
+    /// Traffic between the nodes of a cluster. Clusters are placed in such fabrics.
+    Compute,
+    /// Traffic with storage. Clusters get no links there.
+    Storage,
+}
+
+impl FabricPurpose {
+    /// All purposes.
+    pub const ALL: [Self; 2] = [Self::Compute, Self::Storage];
+
+    /// The name in the site file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Compute => "compute",
+            Self::Storage => "storage",
+        }
+    }
+}
+
+/// A fabric that the site file names: switches with one subnet manager. A cable never leads to a switch of another fabric.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fabric {
+    /// Unique among fabrics.
+    pub name: Box<str>,
+    /// The use of the fabric.
+    pub purpose: FabricPurpose,
+}
+
 /// An InfiniBand switch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Switch {
@@ -97,6 +130,8 @@ pub struct Switch {
     pub pod: Option<u16>,
     /// Node GUID.
     pub guid: Option<u64>,
+    /// The switch's fabric, written at this switch or at one that it is connected to. `None`: the site file does not say.
+    pub fabric: Option<FabricId>,
 }
 
 /// One end of a cable.

@@ -58,6 +58,8 @@ ids! {
     SkuId;
     /// A server.
     NodeId;
+    /// An InfiniBand fabric.
+    FabricId;
     /// An InfiniBand switch.
     SwitchId;
     /// A cable between two ports.

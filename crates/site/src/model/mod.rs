@@ -19,10 +19,11 @@ use serde::Serialize;
 
 pub use cooling::{CoolingKind, CoolingLoop, CoolingUnit};
 pub use diff::{Action, Change, FieldChange, diff};
-pub use fabric::{Cable, Port, Speed, Switch, SwitchRole};
+pub use fabric::{Cable, Fabric, FabricPurpose, Port, Speed, Switch, SwitchRole};
 pub use firmware::{FirmwareActivation, FirmwareOrder, WantedFirmware};
 pub use ids::{
-    CableId, CoolingUnitId, CustomerId, DomainId, FeedId, LayoutId, LoopId, NodeId, RackId, RoomId, SkuId, SwitchId,
+    CableId, CoolingUnitId, CustomerId, DomainId, FabricId, FeedId, LayoutId, LoopId, NodeId, RackId, RoomId, SkuId,
+    SwitchId,
 };
 pub use node::{EthernetPort, Hca, Node, PowerProfile, Price, PsuProfile, Sku};
 pub use power::{DomainKind, Outlet, OutletLayout, Phase, Phases, Plug, PowerDomain, Rating};
@@ -30,7 +31,7 @@ pub use settings::{
     SeenSecureBoot, SeenSettings, SettingRow, SettingStatus, WantedKey, WantedSettings, compare, description,
     is_as_wanted,
 };
-pub use summary::{FeedCapacity, SkuCount, Summary, SwitchCounts};
+pub use summary::{FabricCount, FeedCapacity, SkuCount, Summary, SwitchCounts};
 
 /// A hall, or a building that holds halls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -133,12 +134,17 @@ pub struct Site {
     pub skus: Vec<Sku>,
     /// By [`NodeId`].
     pub nodes: Vec<Node>,
+    /// By [`FabricId`].
+    pub fabrics: Vec<Fabric>,
     /// By [`SwitchId`].
     pub switches: Vec<Switch>,
     /// By [`CableId`].
     pub cables: Vec<Cable>,
     /// By [`CustomerId`].
     pub customers: Vec<Customer>,
+    /// Ports of nodes that lead to storage fabrics: the node, and the HCA's index in its SKU. In order.
+    #[serde(skip)]
+    pub(crate) storage_ports: Vec<(NodeId, u8)>,
     /// Ids by name.
     #[serde(skip)]
     pub(crate) names: Names,
@@ -180,6 +186,7 @@ lists! {
     cooling_loop loop_ids loops LoopId CoolingLoop;
     sku sku_ids skus SkuId Sku;
     node node_ids nodes NodeId Node;
+    fabric fabric_ids fabrics FabricId Fabric;
     switch switch_ids switches SwitchId Switch;
     cable cable_ids cables CableId Cable;
     customer customer_ids customers CustomerId Customer;
@@ -196,6 +203,27 @@ impl Site {
     #[must_use]
     pub fn switch_named(&self, name: &str) -> Option<SwitchId> {
         self.names.switches.get(name).copied().map(SwitchId)
+    }
+
+    /// The purpose of a switch's fabric. `None`: the site file does not say.
+    #[must_use]
+    pub fn purpose_of(&self, switch: SwitchId) -> Option<FabricPurpose> {
+        Some(self.fabric(self.switch(switch).fabric?).purpose)
+    }
+
+    /// Whether a port of a node leads to a storage fabric. `hca` is the HCA's index in the SKU.
+    #[must_use]
+    pub fn is_storage_port(&self, node: NodeId, hca: usize) -> bool {
+        u8::try_from(hca).is_ok_and(|hca| self.storage_ports.binary_search(&(node, hca)).is_ok())
+    }
+
+    /// The HCAs of a node, each with its port GUID. HCAs that lead to a storage fabric are left out: clusters do not use
+    /// them for traffic between nodes.
+    pub fn compute_ports(&self, node: NodeId) -> impl Iterator<Item = (&Hca, Option<u64>)> {
+        let guids = &self.node(node).port_guids;
+        let hcas = self.sku_of(node).hcas.iter().enumerate();
+        hcas.filter(move |(at, _)| !self.is_storage_port(node, *at))
+            .map(move |(at, hca)| (hca, guids.get(at).copied().flatten()))
     }
 
     /// The power domain with this name.
@@ -267,4 +295,6 @@ macro_rules! serialize_as_number {
     )*};
 }
 
-serialize_as_number! { RoomId RackId DomainId LayoutId FeedId CoolingUnitId LoopId SkuId NodeId SwitchId CableId CustomerId }
+serialize_as_number! {
+    RoomId RackId DomainId LayoutId FeedId CoolingUnitId LoopId SkuId NodeId FabricId SwitchId CableId CustomerId
+}

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Site, SwitchRole};
+use super::{FabricPurpose, Port, Site, SwitchRole};
 use crate::power::capacity_watts;
 
 /// Number of switches by role.
@@ -16,6 +16,19 @@ pub struct SwitchCounts {
     pub spines: usize,
     /// Number of cores.
     pub cores: usize,
+}
+
+/// The size of a named fabric.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FabricCount {
+    /// Name of the fabric.
+    pub fabric: Box<str>,
+    /// The use of the fabric.
+    pub purpose: FabricPurpose,
+    /// Number of switches.
+    pub switches: usize,
+    /// Number of nodes with a cable to one of these switches.
+    pub nodes: usize,
 }
 
 /// The number of nodes of a SKU.
@@ -53,6 +66,9 @@ pub struct Summary {
     pub hcas: usize,
     /// Number of switches by role.
     pub switches: SwitchCounts,
+    /// The named fabrics.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fabrics: Vec<FabricCount>,
     /// Number of cables.
     pub cables: usize,
     /// Number of power domains.
@@ -119,6 +135,7 @@ impl Site {
                 spines: role(SwitchRole::Spine),
                 cores: role(SwitchRole::Core),
             },
+            fabrics: self.fabric_counts(),
             cables: self.cables.len(),
             power_domains: self.domains.len(),
             feeds,
@@ -126,6 +143,37 @@ impl Site {
             liquid_cooling_watts: cooling(true),
             customers: self.customers.len(),
         }
+    }
+
+    fn fabric_counts(&self) -> Vec<FabricCount> {
+        if self.fabrics.is_empty() {
+            return Vec::new();
+        }
+        let count = |fabric: &super::Fabric| FabricCount {
+            fabric: fabric.name.clone(),
+            purpose: fabric.purpose,
+            switches: 0,
+            nodes: 0,
+        };
+        let mut counts: Vec<FabricCount> = self.fabrics.iter().map(count).collect();
+        for fabric in self.switches.iter().filter_map(|switch| switch.fabric) {
+            counts[fabric.index()].switches += 1;
+        }
+        let mut cabled = Vec::new();
+        for cable in &self.cables {
+            if let (Port::Hca { node, .. }, Port::Switch { switch, .. })
+            | (Port::Switch { switch, .. }, Port::Hca { node, .. }) = (cable.a, cable.b)
+                && let Some(fabric) = self.switch(switch).fabric
+            {
+                cabled.push((fabric, node));
+            }
+        }
+        cabled.sort_unstable();
+        cabled.dedup();
+        for (fabric, _) in cabled {
+            counts[fabric.index()].nodes += 1;
+        }
+        counts
     }
 }
 
@@ -159,6 +207,17 @@ impl fmt::Display for Summary {
             leaves + spines + cores,
             self.cables
         )?;
+        if !self.fabrics.is_empty() {
+            let fabric = |one: &FabricCount| {
+                let purpose = match one.purpose {
+                    FabricPurpose::Compute => "",
+                    FabricPurpose::Storage => ", storage",
+                };
+                format!("{} ({} nodes{purpose})", one.fabric, one.nodes)
+            };
+            let fabrics: Vec<String> = self.fabrics.iter().map(fabric).collect();
+            writeln!(f, "fabrics    {}", fabrics.join(", "))?;
+        }
         writeln!(
             f,
             "power      {} domains, feeds {}, nodes draw at most {}",

@@ -25,7 +25,7 @@ pub enum Refusal {
     #[error("{live} PSUs work after the loss of one, {needed} are needed")]
     NoSparePsu { node: NodeId, live: usize, needed: usize },
     /// The working PSUs give less than the reservation.
-    #[error("the working PSUs give {live_watts:.0} W of the required {watts:.0} W")]
+    #[error("the node would need {watts:.0} W, its working PSUs give {live_watts:.0} W")]
     PsusTooWeak {
         node: NodeId,
         scenario: Scenario,
@@ -33,7 +33,7 @@ pub enum Refusal {
         watts: f64,
     },
     /// The draw of a PSU exceeds the capacity of its outlet.
-    #[error("an outlet carries {capacity_watts:.0} W of the required {watts:.0} W")]
+    #[error("an outlet would need {watts:.0} W, can carry {capacity_watts:.0} W")]
     Outlet {
         node: NodeId,
         plug: Plug,
@@ -41,7 +41,7 @@ pub enum Refusal {
         capacity_watts: f64,
     },
     /// The load exceeds the capacity of a domain.
-    #[error("a power domain carries {capacity_watts:.0} W of the required {load_watts:.0} W")]
+    #[error("a power domain would need {load_watts:.0} W, can carry {capacity_watts:.0} W")]
     Power {
         domain: DomainId,
         scenario: Scenario,
@@ -49,7 +49,7 @@ pub enum Refusal {
         capacity_watts: f64,
     },
     /// The current exceeds the capacity of a wire of a three-phase domain.
-    #[error("L{line} of a power domain carries {limit_amps:.1} A of the required {amps:.1} A")]
+    #[error("L{line} of a power domain would need {amps:.1} A, can carry {limit_amps:.1} A")]
     Phase {
         domain: DomainId,
         scenario: Scenario,
@@ -64,35 +64,35 @@ pub enum Refusal {
     #[error("another customer has the cooling")]
     CoolingTaken { zone: Zone, by: CustomerId },
     /// The reservations exceed the customer's contract.
-    #[error("{contracted_watts:.0} W are contracted, {watts:.0} W are required")]
+    #[error("the customer would need {watts:.0} W, has contracted {contracted_watts:.0} W")]
     Contract {
         customer: CustomerId,
         watts: f64,
         contracted_watts: f64,
     },
     /// The heat to air exceeds the rack's limit.
-    #[error("a rack can give off {limit_watts:.0} W to air, not {load_watts:.0} W")]
+    #[error("a rack would need to give off {load_watts:.0} W to air, can give off {limit_watts:.0} W")]
     RackHeat {
         rack: RackId,
         load_watts: f64,
         limit_watts: f64,
     },
     /// The heat to a room's air exceeds the capacity of its CRAHs.
-    #[error("the air of a room can take {limit_watts:.0} W, not {load_watts:.0} W")]
+    #[error("the air of a room would need to take {load_watts:.0} W, can take {limit_watts:.0} W")]
     RoomHeat {
         room: RoomId,
         load_watts: f64,
         limit_watts: f64,
     },
     /// The heat exceeds the capacity of the CDUs of a loop.
-    #[error("a cooling loop can take {limit_watts:.0} W, not {load_watts:.0} W")]
+    #[error("a cooling loop would need to take {load_watts:.0} W, can take {limit_watts:.0} W")]
     LoopHeat {
         cooling_loop: LoopId,
         load_watts: f64,
         limit_watts: f64,
     },
     /// The required flow exceeds the flow of a loop.
-    #[error("a cooling loop has a flow of {limit_lpm:.1} L/min, not {load_lpm:.1} L/min")]
+    #[error("a cooling loop would need a flow of {load_lpm:.1} L/min, has {limit_lpm:.1} L/min")]
     LoopFlow {
         cooling_loop: LoopId,
         load_lpm: f64,
@@ -122,8 +122,9 @@ impl Refusal {
                 watts,
                 contracted_watts,
             } => {
+                let (needs, has) = kilowatts(watts, contracted_watts);
                 let name = &site.customer(customer).name;
-                format!("{name} has contracted {}", short(watts, contracted_watts))
+                format!("{name} would need {needs}, has contracted {has}")
             }
         }
     }
@@ -152,8 +153,8 @@ impl Refusal {
                 live_watts,
                 watts,
             } => {
-                let (short, when) = (short(watts, live_watts), when(site, scenario));
-                format!("{}: its PSUs give {short}{when}", name(node))
+                let ((needs, has), when) = (kilowatts(watts, live_watts), when(site, scenario));
+                format!("{} would need {needs}, its PSUs give {has}{when}", name(node))
             }
             Self::Outlet {
                 node,
@@ -161,8 +162,8 @@ impl Refusal {
                 watts,
                 capacity_watts,
             } => {
-                let (outlet, short) = (site.plug_name(plug), short(watts, capacity_watts));
-                format!("{}: outlet {outlet} carries {short}", name(node))
+                let (outlet, (needs, has)) = (site.plug_name(plug), kilowatts(watts, capacity_watts));
+                format!("{}: outlet {outlet} would need {needs}, can carry {has}", name(node))
             }
             Self::Reserved { node } => format!("{} is already reserved", name(node)),
             _ => self.to_string(),
@@ -178,8 +179,9 @@ impl Refusal {
                 capacity_watts,
             } => {
                 let domain = site.domain(domain);
-                let (short, when) = (short(load_watts, capacity_watts), when(site, scenario));
-                format!("{} {} carries {short}{when}", domain.kind.name(), domain.name)
+                let ((needs, has), when) = (kilowatts(load_watts, capacity_watts), when(site, scenario));
+                let (kind, name) = (domain.kind.name(), &domain.name);
+                format!("{kind} {name} would need {needs}, can carry {has}{when}")
             }
             Self::Phase {
                 domain,
@@ -190,7 +192,8 @@ impl Refusal {
             } => {
                 let domain = site.domain(domain);
                 let (kind, name, when) = (domain.kind.name(), &domain.name, when(site, scenario));
-                format!("L{line} of {kind} {name} carries {limit_amps:.1} A of the required {amps:.1} A{when}")
+                let (needs, has) = apart(amps, limit_amps, "A");
+                format!("L{line} of {kind} {name} would need {needs}, can carry {has}{when}")
             }
             _ => self.to_string(),
         }
@@ -203,22 +206,18 @@ impl Refusal {
                 load_watts,
                 limit_watts,
             } => {
-                format!(
-                    "rack {} can give off to air {}",
-                    site.rack(rack).name,
-                    short(load_watts, limit_watts)
-                )
+                let (needs, has) = kilowatts(load_watts, limit_watts);
+                let name = &site.rack(rack).name;
+                format!("rack {name} would need to give off {needs} to air, can give off {has}")
             }
             Self::RoomHeat {
                 room,
                 load_watts,
                 limit_watts,
             } => {
-                format!(
-                    "the air of {} can take {}",
-                    site.room(room).name,
-                    short(load_watts, limit_watts)
-                )
+                let (needs, has) = kilowatts(load_watts, limit_watts);
+                let name = &site.room(room).name;
+                format!("the air of {name} would need to take {needs}, can take {has}")
             }
             Self::LoopHeat {
                 cooling_loop,
@@ -226,7 +225,8 @@ impl Refusal {
                 limit_watts,
             } => {
                 let name = &site.cooling_loop(cooling_loop).name;
-                format!("loop {name} can take {}", short(load_watts, limit_watts))
+                let (needs, has) = kilowatts(load_watts, limit_watts);
+                format!("loop {name} would need to take {needs}, can take {has}")
             }
             Self::LoopFlow {
                 cooling_loop,
@@ -234,7 +234,8 @@ impl Refusal {
                 limit_lpm,
             } => {
                 let name = &site.cooling_loop(cooling_loop).name;
-                format!("loop {name} has a flow of {limit_lpm:.1} L/min of the required {load_lpm:.1} L/min")
+                let (needs, has) = apart(load_lpm, limit_lpm, "L/min");
+                format!("loop {name} would need a flow of {needs}, has {has}")
             }
             _ => self.to_string(),
         }
@@ -248,11 +249,32 @@ fn when(site: &Site, scenario: Scenario) -> String {
     }
 }
 
-fn kw(watts: f64) -> String {
-    format!("{:.1} kW", watts / 1000.0)
+/// Watts in kilowatts, as [`apart`] writes them.
+fn kilowatts(load: f64, limit: f64) -> (String, String) {
+    apart(load / 1000.0, limit / 1000.0, "kW")
 }
 
-/// Such as `15.0 kW of the required 16.0 kW, 1.0 kW short`.
-fn short(load: f64, limit: f64) -> String {
-    format!("{} of the required {}, {} short", kw(limit), kw(load), kw(load - limit))
+/// Most digits after the point.
+const DIGITS: usize = 4;
+
+/// Two numbers with their unit, with one digit after the point, or with as many as show that they differ.
+fn apart(load: f64, limit: f64, unit: &str) -> (String, String) {
+    let digits = (1..DIGITS).find(|&digits| format!("{load:.digits$}") != format!("{limit:.digits$}"));
+    let digits = digits.unwrap_or(DIGITS);
+    (format!("{load:.digits$} {unit}"), format!("{limit:.digits$} {unit}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_differ_are_shown_apart() {
+        let pair = |load, limit| apart(load, limit, "A");
+        let strings = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(pair(2043.41, 2000.0), strings("2043.4 A", "2000.0 A"));
+        assert_eq!(pair(2000.01, 2000.0), strings("2000.01 A", "2000.00 A"));
+        assert_eq!(pair(2_000.000_001, 2_000.0), strings("2000.0000 A", "2000.0000 A"));
+        assert_eq!(kilowatts(16_000.0, 15_000.0), strings("16.0 kW", "15.0 kW"));
+    }
 }

@@ -22,7 +22,7 @@ async fn ids(store: &Store) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn factory_credentials_come_back_in_their_order() {
+async fn factory_credentials_are_read_in_their_order() {
     let lab = Lab::new().await;
     let mut tx = lab.store.write().await.unwrap();
     for (id, place) in [("c", 10), ("b", 20), ("a", 10)] {
@@ -40,7 +40,7 @@ async fn factory_credentials_come_back_in_their_order() {
 }
 
 #[tokio::test]
-async fn what_is_known_of_an_account_is_kept_with_its_node() {
+async fn knowledge_of_an_account_is_kept_with_its_node() {
     let lab = Lab::new().await;
     let mut record = node("n1");
     let mut tx = lab.store.write().await.unwrap();

@@ -43,7 +43,7 @@ async fn the_end_of_a_connection_counts_only_while_it_is_the_present_one() {
     assert_eq!(
         lab.store.next_due("a").await.unwrap(),
         Some(at(400)),
-        "somebody has to look"
+        "the loss of the agent has to be handled"
     );
     assert!(!release(&lab.store, "n1", second, 500).await, "once");
     let mut tx = lab.store.write().await.unwrap();
@@ -54,7 +54,7 @@ async fn the_end_of_a_connection_counts_only_while_it_is_the_present_one() {
 }
 
 #[tokio::test]
-async fn what_was_decided_before_the_agent_came_or_went_is_refused() {
+async fn a_decision_from_before_the_agent_came_or_went_is_refused() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut before = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let session = hold(&lab.store, "n1", "a").await;
@@ -108,12 +108,12 @@ async fn ended_by(lab: &Lab, change: impl FnOnce(&mut NodeRecord)) -> (Vec<(Node
     let ended_sessions = tx.take_ended_sessions();
     tx.commit().await.unwrap();
     let stored = held(&lab.store, "n1").await;
-    assert_eq!(record.hold, stored, "the record goes on as it is stored");
+    assert_eq!(record.hold, stored, "the stored record stays valid");
     (ended_sessions, stored)
 }
 
 #[tokio::test]
-async fn another_state_or_another_generation_ends_the_session_and_nothing_else_does() {
+async fn only_another_state_or_generation_ends_the_session() {
     let lab = Lab::new().await.with(&[node_in("n1", State::Imaging)]).await;
     let session = hold(&lab.store, "n1", "a").await;
     let (ended_sessions, kept) = ended_by(&lab, |record| record.reason = "a word".into()).await;
@@ -139,7 +139,7 @@ async fn another_state_or_another_generation_ends_the_session_and_nothing_else_d
 }
 
 #[tokio::test]
-async fn the_newest_boot_of_a_node_takes_the_place_of_the_one_before_and_goes_with_the_node() {
+async fn the_newest_boot_of_a_node_replaces_the_former_and_is_deleted_with_the_node() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     assert_eq!(lab.store.agent_boot(&"n1".into()).await.unwrap(), None);
     let mut row = AgentBootRow {

@@ -30,7 +30,7 @@ async fn take(lab: &Lab, now: i64, until: i64) -> Vec<NodeId> {
 }
 
 #[tokio::test]
-async fn what_is_wanted_is_taken_by_one_and_done_once() {
+async fn a_request_is_taken_by_one_replica_and_done_once() {
     let nodes = ["n1", "n2"].map(|id| node_in(id, State::Available));
     let lab = Lab::new().await.with(&nodes).await;
     assert!(!lab.store.is_bmc_work_due(at(1000)).await.unwrap());
@@ -38,8 +38,8 @@ async fn what_is_wanted_is_taken_by_one_and_done_once() {
     want(&lab, &wanted("n1", "clear", 20)).await;
     assert!(!lab.store.is_bmc_work_due(at(9)).await.unwrap());
     assert!(lab.store.is_bmc_work_due(at(10)).await.unwrap());
-    assert_eq!(take(&lab, 20, 80).await, ["n2", "n1"], "who waits longest first");
-    assert!(take(&lab, 79, 100).await.is_empty(), "somebody has them");
+    assert_eq!(take(&lab, 20, 80).await, ["n2", "n1"], "the longest waiting first");
+    assert!(take(&lab, 79, 100).await.is_empty(), "a replica has them");
     let mut done = lab.store.bmc_log(&"n2".into()).await.unwrap().unwrap();
     done.done = "read: 3 entries".into();
     (done.done_at, done.read_at, done.body) = (at(30), at(30), "[1]".into());
@@ -57,7 +57,7 @@ async fn what_is_wanted_is_taken_by_one_and_done_once() {
 }
 
 #[tokio::test]
-async fn an_outcome_of_what_is_no_longer_wanted_is_dropped_and_what_was_read_stays() {
+async fn an_outcome_of_a_withdrawn_request_is_dropped_and_the_last_reading_stays() {
     let lab = Lab::new().await.with(&[node_in("n1", State::Available)]).await;
     want(&lab, &wanted("n1", "read", 10)).await;
     let mut done = lab.store.bmc_log(&"n1".into()).await.unwrap().unwrap();

@@ -46,7 +46,7 @@ async fn a_reading_that_proves_nothing_keeps_the_last_proof() {
 }
 
 #[tokio::test]
-async fn a_baseline_is_replaced_as_a_whole_and_goes_with_its_node() {
+async fn a_baseline_is_replaced_as_a_whole_and_deleted_with_its_node() {
     let lab = Lab::new().await.with(&[node_in("n1", State::Available)]).await;
     assert_eq!(lab.store.uefi_baseline(&"n1".into()).await.unwrap(), None);
     for (order, is_late) in [(vec!["Boot0001".to_owned()], false), (Vec::new(), true)] {

@@ -110,7 +110,7 @@ async fn unknown_machines_are_found_by_their_uuid() {
 }
 
 #[tokio::test]
-async fn a_machine_that_was_enrolled_is_unknown_no_more() {
+async fn an_enrolled_machine_is_no_longer_unknown() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut tx = lab.store.write().await.unwrap();
     tx.record_unknown_machine(&unknown("m1", 100)).await.unwrap();
@@ -143,7 +143,7 @@ async fn unknown_machines_are_bounded() {
 }
 
 #[tokio::test]
-async fn what_unknown_machines_hold_is_kept_with_them_and_bounded() {
+async fn data_of_unknown_machines_is_kept_with_them_and_bounded() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut tx = lab.store.write().await.unwrap();
     for n in 0..5 {

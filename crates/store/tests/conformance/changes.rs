@@ -23,7 +23,7 @@ async fn a_change_that_is_dropped_leaves_nothing() {
     assert!(tx.node(&"n1".into()).await.is_ok(), "the change itself sees it");
     assert!(
         is_missing(&lab.store.node(&Scope::Site, &"n1".into()).await),
-        "nobody else does"
+        "no other store does"
     );
     drop(tx);
     assert!(is_missing(&lab.store.node(&Scope::Site, &"n1".into()).await));
@@ -83,7 +83,7 @@ async fn readers_do_not_wait_for_a_writer() {
 }
 
 #[tokio::test]
-async fn of_two_who_change_the_same_node_the_slower_is_told() {
+async fn the_slower_of_two_changes_of_a_node_gets_a_conflict() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut outcomes = Vec::new();
     let (a, b) = (
@@ -166,7 +166,7 @@ async fn check_filled(store: &Store) {
 }
 
 #[tokio::test]
-async fn everything_is_there_again_after_an_orderly_end() {
+async fn everything_is_read_back_after_an_orderly_end() {
     let lab = Lab::new().await;
     fill(&lab.store).await;
     lab.store.close().await;
@@ -174,7 +174,7 @@ async fn everything_is_there_again_after_an_orderly_end() {
 }
 
 #[tokio::test]
-async fn everything_committed_is_there_for_whoever_opens_it_next_to_us() {
+async fn committed_changes_are_visible_to_another_store() {
     let lab = Lab::new().await;
     fill(&lab.store).await;
     check_filled(&lab.other().await).await;
@@ -193,8 +193,9 @@ async fn a_database_of_a_newer_program_is_refused_and_left_alone() {
         panic!("{refused:?}");
     };
     assert_eq!(*found, 99);
-    let told = format!("the database has schema 99, but this program supports up to {known}; start the newer version");
-    assert_eq!(refused.to_string(), told);
+    let message =
+        format!("the database has schema 99, but this program supports up to {known}; start the newer version");
+    assert_eq!(refused.to_string(), message);
     assert!(!refused.is_retryable());
     lab.database.sql("DELETE FROM schema_version WHERE version = 99").await;
     check_filled(&lab.other().await).await;
@@ -214,7 +215,7 @@ async fn a_row_that_cannot_be_read_back_is_named() {
 }
 
 #[tokio::test]
-async fn a_change_of_which_a_part_was_refused_does_not_pass_for_done() {
+async fn a_partly_refused_change_does_not_count_as_done() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     for with_event in [false, true] {
         let mut tx = lab.store.write().await.unwrap();
@@ -230,18 +231,18 @@ async fn a_change_of_which_a_part_was_refused_does_not_pass_for_done() {
 }
 
 #[tokio::test]
-async fn of_many_who_open_a_new_database_at_once_each_finds_it_whole() {
+async fn concurrent_first_opens_each_find_a_complete_database() {
     let database = Fresh::new().await;
-    let mut comers = tokio::task::JoinSet::new();
+    let mut clients = tokio::task::JoinSet::new();
     for _ in 0..8 {
         let at = database.database();
-        comers.spawn(async move {
+        clients.spawn(async move {
             Store::open(at)
                 .await
                 .map(|store| async move { store.event_range().await })
         });
     }
-    for opened in comers.join_all().await {
+    for opened in clients.join_all().await {
         assert_eq!(opened.unwrap().await.unwrap(), (0, 0));
     }
 }

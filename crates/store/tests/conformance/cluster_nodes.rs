@@ -29,12 +29,12 @@ async fn nodes_of_clusters_are_listed_and_counted() {
     insert(&lab, &beta, &["n3"]).await.unwrap();
 
     let cluster_nodes = lab.store.list_cluster_nodes().await.unwrap();
-    let told: Vec<_> = cluster_nodes
+    let rows: Vec<_> = cluster_nodes
         .iter()
         .map(|one| (one.node.as_str(), one.cluster.as_str(), one.state))
         .collect();
     assert_eq!(
-        told,
+        rows,
         [
             ("n1", "alpha", NodeState::Active),
             ("n2", "alpha", NodeState::Validating)
@@ -62,10 +62,10 @@ async fn nodes_of_clusters_are_listed_and_counted() {
         .await
         .unwrap();
     assert_eq!(one.keys().collect::<Vec<_>>(), ["beta"]);
-    let theirs = Scope::Customer("acme".into());
+    let scope = Scope::Customer("acme".into());
     let own = lab
         .store
-        .count_cluster_nodes(&theirs, &"alpha".into(), &"beta".into())
+        .count_cluster_nodes(&scope, &"alpha".into(), &"beta".into())
         .await
         .unwrap();
     assert_eq!(own, [("alpha".into(), count(2, 1))].into(), "never another's");

@@ -107,7 +107,7 @@ async fn lab() -> Lab {
 }
 
 #[tokio::test]
-async fn a_cluster_comes_back_as_it_was_written() {
+async fn a_cluster_is_read_back_as_it_was_written() {
     let lab = lab().await;
     let mut alpha = cluster("alpha", "acme");
     insert(&lab, &alpha, &["n1", "n2"]).await.unwrap();
@@ -130,7 +130,7 @@ async fn a_cluster_comes_back_as_it_was_written() {
 }
 
 #[tokio::test]
-async fn a_node_is_in_one_cluster_and_a_cluster_without_all_its_nodes_is_not_there() {
+async fn a_node_is_in_one_cluster_and_a_cluster_without_all_its_nodes_is_not_stored() {
     let lab = lab().await;
     insert(&lab, &cluster("alpha", "acme"), &["n1", "n2"]).await.unwrap();
     let refused = insert(&lab, &cluster("beta", "acme"), &["n3", "n2"]).await;
@@ -175,7 +175,7 @@ async fn clusters_are_found_by_customer_and_state() {
 }
 
 #[tokio::test]
-async fn due_clusters_are_taken_once_and_what_changed_meanwhile_does_not_rest() {
+async fn due_clusters_are_taken_once_and_one_that_changed_meanwhile_stays_due() {
     let lab = lab().await;
     insert(&lab, &cluster("alpha", "acme"), &[]).await.unwrap();
     let take = async |now| lab.store.lease_due_clusters(at(now), at(now + 1000), 5).await.unwrap();
@@ -270,7 +270,7 @@ async fn a_wait_of_an_older_schema_is_decided_anew() {
 }
 
 #[tokio::test]
-async fn who_is_about_to_rest_notices_that_a_due_cluster_is_woken_once_more() {
+async fn a_second_wake_of_a_due_cluster_prevents_its_rest() {
     let lab = lab().await;
     insert(&lab, &cluster("alpha", "acme"), &[]).await.unwrap();
     lab.store.wake_cluster(&"alpha".into(), at(50)).await.unwrap();
@@ -286,7 +286,7 @@ async fn who_is_about_to_rest_notices_that_a_due_cluster_is_woken_once_more() {
 }
 
 #[tokio::test]
-async fn the_history_and_the_nodes_go_with_a_forgotten_cluster() {
+async fn a_deleted_cluster_takes_its_history_and_nodes_along() {
     let lab = lab().await;
     let alpha = cluster("alpha", "acme");
     insert(&lab, &alpha, &["n1"]).await.unwrap();

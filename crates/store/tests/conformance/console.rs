@@ -22,7 +22,7 @@ async fn add(store: &Store, row: &SshKeyRow) -> bool {
 }
 
 #[tokio::test]
-async fn an_ssh_key_is_one_members() {
+async fn an_ssh_key_belongs_to_one_member() {
     let lab = Lab::new().await;
     let (ann, bob) = (key("SHA256:a", "ann"), key("SHA256:a", "bob"));
     assert!(add(&lab.store, &ann).await);
@@ -45,7 +45,7 @@ async fn an_ssh_key_is_one_members() {
 }
 
 #[tokio::test]
-async fn a_member_has_so_many_keys_and_no_more() {
+async fn the_keys_of_a_member_are_bounded() {
     let lab = Lab::new().await;
     for n in 0..SSH_KEYS_MAX {
         assert!(add(&lab.store, &key(&format!("SHA256:{n}"), "ann")).await);
@@ -55,7 +55,7 @@ async fn a_member_has_so_many_keys_and_no_more() {
 }
 
 #[tokio::test]
-async fn the_host_key_that_answered_first_stays_until_somebody_says_otherwise() {
+async fn the_first_host_key_stays_until_an_operator_replaces_it() {
     let lab = Lab::new().await;
     let pin = async |address: &str| lab.store.console_pin("u1", address).await.unwrap();
     assert_eq!(pin("bmc:22").await, None);

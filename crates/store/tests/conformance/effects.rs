@@ -92,7 +92,7 @@ async fn every_outcome_and_every_effect_is_read_back() {
 }
 
 #[tokio::test]
-async fn only_tries_of_the_state_asked_for_count_the_newest_200_in_order() {
+async fn only_tries_of_the_requested_state_count_the_newest_200_in_order() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut tx = lab.store.write().await.unwrap();
     let mut former = try_of("n1", Effect::Identify, 999);

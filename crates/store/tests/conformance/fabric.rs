@@ -65,7 +65,7 @@ async fn put(store: &Store, keys: &[FabricKeyRow]) -> Result<(), StoreError> {
 }
 
 #[tokio::test]
-async fn keys_come_back_as_they_were_written() {
+async fn keys_are_read_back_as_they_were_written() {
     let lab = Lab::new().await;
     assert_eq!(lab.store.fabric().await.unwrap(), None);
     assert_eq!(lab.store.partitions_of("a").await.unwrap(), None);
@@ -168,9 +168,9 @@ async fn the_partition_of_a_cluster_is_read_without_the_rows_of_others_and_witho
             keys: vec![own, former],
         }
     );
-    let nobody = lab.store.partitions_of("c").await.unwrap().unwrap();
-    assert_eq!((nobody.fabric, nobody.keys), (state(), Vec::new()));
-    // Whoever reads the rows gets their names.
+    let foreign = lab.store.partitions_of("c").await.unwrap().unwrap();
+    assert_eq!((foreign.fabric, foreign.keys), (state(), Vec::new()));
+    // A failed read names the rows.
     let named = |error: StoreError| match error {
         StoreError::Corrupt { what, id, source } => format!("{what} {id}: {source}"),
         other => panic!("{other:?}"),

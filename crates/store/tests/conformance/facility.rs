@@ -36,7 +36,7 @@ fn reading(name: &str, when: i64, body: &str) -> ReadingRow {
 }
 
 #[tokio::test]
-async fn the_newest_reading_of_each_thing_is_kept() {
+async fn the_newest_reading_of_each_device_is_kept() {
     let lab = Lab::new().await;
     for rows in [
         vec![reading("n2", 10, "a"), reading("n1", 10, "b")],

@@ -71,7 +71,7 @@ async fn terms_are_joined_by_and() {
 }
 
 #[tokio::test]
-async fn labels_that_were_taken_off_match_no_more() {
+async fn removed_labels_no_longer_match() {
     let lab = four().await;
     let mut record = lab.store.node(&Scope::Site, &"a".into()).await.unwrap();
     record.labels = [("rack".to_owned(), "r9".to_owned())].into();
@@ -143,7 +143,7 @@ async fn waiting_nodes_are_counted_by_state_and_by_the_kind_of_their_wait() {
 }
 
 #[tokio::test]
-async fn who_is_longest_in_a_state_that_ends_is_told() {
+async fn the_longest_waiting_node_of_each_bounded_state_is_listed() {
     let mut records = Vec::new();
     for (id, state, us) in [
         ("a", State::Imaging, 700),

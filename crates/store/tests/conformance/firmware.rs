@@ -92,7 +92,7 @@ async fn a_node_with_a_begun_update_is_not_free_until_the_update_is_over() {
 }
 
 #[tokio::test]
-async fn what_was_seen_goes_with_its_node_and_windows_are_set_anew() {
+async fn readings_are_deleted_with_their_node_and_windows_are_replaced() {
     let lab = Lab::new()
         .await
         .with(&[node_in("n1", State::Available), node_in("n2", State::Available)])

@@ -63,7 +63,7 @@ async fn the_first_version_makes_the_image_and_the_newest_comes_first() {
 }
 
 #[tokio::test]
-async fn an_image_goes_with_its_last_version() {
+async fn an_image_is_deleted_with_its_last_version() {
     let lab = Lab::new().await;
     add(
         &lab,
@@ -212,7 +212,7 @@ async fn imports_that_have_not_ended_are_found_again() {
 }
 
 #[tokio::test]
-async fn old_uploads_are_found_and_forgotten() {
+async fn old_uploads_are_found_and_deleted() {
     let lab = Lab::new().await;
     let old = upload("old", "ann", "k1", 100);
     let mut tx = lab.store.write().await.unwrap();

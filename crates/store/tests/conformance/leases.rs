@@ -19,13 +19,13 @@ async fn a_due_node_is_taken_once_and_again_when_the_lease_has_ended() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     assert_eq!(due(&lab, 99, 160, 9).await, [""; 0], "not due yet");
     assert_eq!(due(&lab, 100, 160, 9).await, ["n1"]);
-    assert_eq!(due(&lab, 159, 219, 9).await, [""; 0], "somebody has it");
+    assert_eq!(due(&lab, 159, 219, 9).await, [""; 0], "a runner has it");
     assert_eq!(lab.store.next_due("replica-1").await.unwrap(), Some(at(160)));
-    assert_eq!(due(&lab, 160, 220, 9).await, ["n1"], "whoever had it is gone");
+    assert_eq!(due(&lab, 160, 220, 9).await, ["n1"], "the former runner is gone");
 }
 
 #[tokio::test]
-async fn the_longest_due_are_taken_first_and_no_more_than_asked_for() {
+async fn the_longest_overdue_are_taken_first_up_to_the_limit() {
     let mut records = Vec::new();
     // Sorted by name they would come in another order.
     for (id, us) in [("a", 500), ("b", 300), ("c", 400), ("d", 100), ("e", 200)] {
@@ -67,7 +67,7 @@ async fn runners_that_ask_at_once_never_get_the_same_node() {
 }
 
 #[tokio::test]
-async fn rest_says_why_and_until_when_and_waking_ends_it() {
+async fn rest_has_a_reason_and_an_end_and_waking_ends_it() {
     let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
     rest(&lab.store, "n1", &Wait::PowerSettling, at(5000)).await;
     let record = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
@@ -88,7 +88,7 @@ async fn waking_never_puts_a_node_off() {
 }
 
 #[tokio::test]
-async fn what_was_made_due_after_it_was_read_does_not_rest() {
+async fn a_node_made_due_after_its_read_does_not_rest() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     rest(&lab.store, "n1", &Wait::Rest, at(5000)).await;
     let seen = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
@@ -139,7 +139,7 @@ async fn a_change_makes_a_node_due_unless_its_runner_keeps_it() {
 }
 
 #[tokio::test]
-async fn what_a_former_process_left_in_the_middle_is_woken() {
+async fn nodes_that_a_former_process_left_unfinished_are_woken() {
     let records: Vec<_> = State::ALL.iter().map(|s| node_in(s.as_str(), *s)).collect();
     let lab = Lab::new().await.with(&records).await;
     for state in State::ALL {
@@ -171,7 +171,7 @@ async fn what_a_former_process_left_in_the_middle_is_woken() {
 }
 
 #[tokio::test]
-async fn nothing_is_due_where_nothing_is() {
+async fn nothing_is_due_in_an_empty_store() {
     let lab = Lab::new().await;
     assert_eq!(lab.store.next_due("replica-1").await.unwrap(), None);
     assert_eq!(due(&lab, i64::MAX, i64::MAX, 9).await, [""; 0]);
@@ -179,7 +179,7 @@ async fn nothing_is_due_where_nothing_is() {
 }
 
 #[tokio::test]
-async fn a_node_is_taken_by_who_makes_its_open_try_then_by_who_has_its_agent() {
+async fn a_node_goes_to_the_replica_of_its_open_try_then_to_that_of_its_agent() {
     let lab = Lab::new()
         .await
         .with(&["free", "held", "tried", "both"].map(node))

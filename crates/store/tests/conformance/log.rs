@@ -65,7 +65,7 @@ async fn a_position_is_never_given_out_twice() {
 }
 
 #[tokio::test]
-async fn who_follows_the_log_misses_nothing_while_others_write() {
+async fn a_follower_of_the_log_misses_nothing_during_writes() {
     let lab = Lab::new().await;
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..4 {

@@ -199,7 +199,7 @@ async fn unused_tokens_are_listed_without_their_hashes_and_ended_by_id() {
 }
 
 #[tokio::test]
-async fn with_a_member_end_its_tokens_and_keys_and_what_it_made_for_others() {
+async fn the_end_of_a_member_ends_its_tokens_its_keys_and_its_invitations() {
     for is_deleted in [true, false] {
         let lab = Lab::new().await;
         let store = &lab.store;
@@ -295,7 +295,7 @@ async fn members_keys_and_tokens_of_an_older_schema_are_kept_in_epoch_0() {
     assert_eq!(store.ssh_keys("ann").await.unwrap()[0].epoch, 0);
     assert_eq!(tokens(&store, &Scope::Site, 100).await.len(), 3);
     for (customer, name) in [("acme", "abe@acme"), ("bolt", "bea@bolt")] {
-        let theirs = tokens(&store, &Scope::Customer(customer.into()), 100).await;
-        assert_eq!(theirs.iter().map(|row| row.1.as_str()).collect::<Vec<_>>(), [name]);
+        let own_tokens = tokens(&store, &Scope::Customer(customer.into()), 100).await;
+        assert_eq!(own_tokens.iter().map(|row| row.1.as_str()).collect::<Vec<_>>(), [name]);
     }
 }

@@ -30,14 +30,14 @@ async fn every_owner_has_a_vlan_and_every_request_a_step() {
         2
     );
     tx.commit().await.unwrap();
-    let wished = NodeNetwork {
+    let requested = NodeNetwork {
         node: "n1".into(),
         network: Network::Quarantine,
         vlan: 20,
         step: 2,
     };
-    assert_eq!(store.node_networks().await.unwrap(), std::slice::from_ref(&wished));
-    assert_eq!(store.node_network(&"n1".into()).await.unwrap(), Some(wished));
+    assert_eq!(store.node_networks().await.unwrap(), std::slice::from_ref(&requested));
+    assert_eq!(store.node_network(&"n1".into()).await.unwrap(), Some(requested));
     let vlans = store.vlans().await.unwrap();
     let vlans: Vec<_> = vlans
         .iter()
@@ -54,7 +54,7 @@ async fn a_vlan_is_free_only_after_a_reading_without_requests() {
     tx.request_network(&"n1".into(), Network::Customer, 100, at(2))
         .await
         .unwrap();
-    assert!(!tx.free_vlan(100, at(9)).await.unwrap(), "a port is wished into it");
+    assert!(!tx.free_vlan(100, at(9)).await.unwrap(), "a port is requested in it");
     tx.request_network(&"n1".into(), Network::Quarantine, 20, at(10))
         .await
         .unwrap();

@@ -84,7 +84,7 @@ async fn a_stale_save_is_refused_and_nothing_of_its_change_stays() {
 }
 
 #[tokio::test]
-async fn readings_are_not_versioned_and_a_save_does_not_turn_them_back() {
+async fn readings_are_not_versioned_and_a_save_does_not_undo_them() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut decided = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let seen = Readings {
@@ -113,9 +113,9 @@ async fn readings_are_not_versioned_and_a_save_does_not_turn_them_back() {
 }
 
 #[tokio::test]
-async fn an_inventory_is_reported_anew_and_expected_from_when_that_is_said() {
+async fn an_inventory_is_replaced_and_expected_only_on_request() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    let said = async |reported: &[u8], is_expected: bool| {
+    let report = async |reported: &[u8], is_expected: bool| {
         let mut tx = lab.store.write().await.unwrap();
         tx.save_inventory(&"n1".into(), reported).await.unwrap();
         tx.save_inventory(&"nobody".into(), reported).await.unwrap();
@@ -130,10 +130,10 @@ async fn an_inventory_is_reported_anew_and_expected_from_when_that_is_said() {
         )
     };
     let some = |byte: u8| Some(vec![byte]);
-    assert_eq!(said(&[1], false).await, (some(1), None));
-    assert_eq!(said(&[1], true).await, (some(1), some(1)));
-    assert_eq!(said(&[2], false).await, (some(2), some(1)));
-    assert_eq!(said(&[2], true).await, (some(2), some(2)));
+    assert_eq!(report(&[1], false).await, (some(1), None));
+    assert_eq!(report(&[1], true).await, (some(1), some(1)));
+    assert_eq!(report(&[2], false).await, (some(2), some(1)));
+    assert_eq!(report(&[2], true).await, (some(2), some(2)));
     assert!(is_missing(&lab.store.inventory(&"nobody".into()).await));
 }
 
@@ -176,7 +176,7 @@ async fn inventories_of_an_older_schema_are_kept() {
          DROP TABLE sites; DROP TABLE hall; DROP TABLE usage; DROP TABLE terms; \
          DROP TABLE fabric; DROP TABLE fabric_keys; DROP TABLE fabric_comparison; DROP TABLE fabric_faults; \
          DROP TABLE fabric_broken_links; DROP TABLE fabric_impaired_nodes; \
-         DROP TABLE fabric_check; DROP TABLE fabric_breaches; \
+         DROP TABLE fabric_check; DROP TABLE fabric_breaches; DROP TABLE usage_breaches; \
          DROP TABLE facility_holds; DROP TABLE facility_alarms; DROP TABLE facility_readings; DROP TABLE facility_pins; \
          DROP TABLE discovery_findings; DROP TABLE discoveries; DROP TABLE discovery_guard; \
          DROP TABLE node_settings; \
@@ -213,12 +213,12 @@ async fn inventories_of_an_older_schema_are_kept() {
     assert_eq!((record.wait, record.due_at), (Wait::Rest, at(300)));
     // A node's customer comes from its claim.
     let acme = Scope::Customer("acme".into());
-    let theirs = store.nodes(&acme, &Vec::new(), "", 10).await.unwrap();
-    assert_eq!(theirs.iter().map(|n| n.id.as_str()).collect::<Vec<_>>(), ["n2"]);
+    let own_nodes = store.nodes(&acme, &Vec::new(), "", 10).await.unwrap();
+    assert_eq!(own_nodes.iter().map(|n| n.id.as_str()).collect::<Vec<_>>(), ["n2"]);
 }
 
 #[tokio::test]
-async fn an_id_is_taken_once_and_what_is_not_there_is_said() {
+async fn an_id_is_used_once_and_a_missing_node_is_an_error() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut again = node("n1");
     again.uid = "another".into();
@@ -236,7 +236,7 @@ async fn an_id_is_taken_once_and_what_is_not_there_is_said() {
 }
 
 #[tokio::test]
-async fn a_mac_address_belongs_to_one_node_and_is_free_when_that_is_gone() {
+async fn a_mac_address_belongs_to_one_node_and_is_free_when_the_node_is_deleted() {
     let mac = "52:54:00:00:00:01".to_owned();
     let other = "52:54:00:00:00:02".to_owned();
     let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
@@ -337,7 +337,7 @@ async fn history_is_newest_first_and_bounded() {
 }
 
 #[tokio::test]
-async fn a_forgotten_machine_is_remembered_to_hold_data_until_it_is_enrolled_again() {
+async fn a_deleted_node_leaves_a_note_of_its_data_until_it_is_enrolled_again() {
     let macs = vec!["52:54:00:00:00:01".to_owned(), "52:54:00:00:00:02".to_owned()];
     let mut dirty = node("n1");
     dirty.identity.macs = macs.clone();
@@ -352,5 +352,5 @@ async fn a_forgotten_machine_is_remembered_to_hold_data_until_it_is_enrolled_aga
     tx.delete_node(&erased).await.unwrap();
     assert_eq!(tx.take_unerased(&erased.identity.macs).await.unwrap(), None);
     assert_eq!(tx.take_unerased(&macs).await.unwrap(), Some(at(500)));
-    assert_eq!(tx.take_unerased(&macs).await.unwrap(), None, "its node remembers now");
+    assert_eq!(tx.take_unerased(&macs).await.unwrap(), None, "the node records it now");
 }

@@ -46,7 +46,7 @@ async fn cancel(lab: &Lab, id: &str) -> bool {
 }
 
 #[tokio::test]
-async fn an_operation_ends_once_and_every_change_counts_its_version_on() {
+async fn an_operation_ends_once_and_every_change_increments_its_version() {
     let lab = with(&[operation("o1", "deploy", "nodes/n1")]).await;
     assert_eq!(
         lab.store.operation(&Scope::Site, &"o1".into()).await.unwrap(),
@@ -92,7 +92,7 @@ async fn open_operations_of_a_target_come_oldest_first() {
 }
 
 #[tokio::test]
-async fn only_open_operations_whose_deadline_has_passed_are_overdue() {
+async fn only_open_operations_after_their_deadline_are_overdue() {
     let lab = with(&[
         operation("o1", "deploy", "nodes/n1"),
         operation("o2", "deploy", "nodes/n2"),

@@ -46,8 +46,8 @@ async fn resting(names: &[&str]) -> Lab {
 }
 
 /// Requests permits for `node` of `customer` at `now`, and begins the power-on if it has them.
-async fn begin(tx: &mut WriteTx, who: (&str, &str), needs: &[Need], now: i64) -> Result<Option<Queued>, StoreError> {
-    let (node, customer) = (who.0, CustomerId::stored(who.1));
+async fn begin(tx: &mut WriteTx, owner: (&str, &str), needs: &[Need], now: i64) -> Result<Option<Queued>, StoreError> {
+    let (node, customer) = (owner.0, CustomerId::stored(owner.1));
     tx.node(&NodeId::stored(node)).await?;
     let request = PermitRequest {
         node: &NodeId::stored(node),
@@ -65,9 +65,9 @@ async fn begin(tx: &mut WriteTx, who: (&str, &str), needs: &[Need], now: i64) ->
 }
 
 /// As `begin`, in a change of its own.
-async fn begun(store: &Store, who: (&str, &str), needs: &[Need], now: i64) -> Option<Queued> {
+async fn begun(store: &Store, owner: (&str, &str), needs: &[Need], now: i64) -> Option<Queued> {
     let mut tx = store.write().await.unwrap();
-    let wait = begin(&mut tx, who, needs, now).await.unwrap();
+    let wait = begin(&mut tx, owner, needs, now).await.unwrap();
     tx.commit().await.unwrap();
     wait
 }
@@ -127,7 +127,7 @@ async fn the_end_of_an_effect_grants_the_next_permit() {
 }
 
 #[tokio::test]
-async fn a_place_settles_and_the_first_in_line_is_due_when_it_has() {
+async fn a_permit_settles_and_the_first_waiter_is_due_then() {
     let lab = resting(&["n1", "n2", "n3"]).await;
     let on_c1 = needs(&limits(1, None, 10), "c1");
     assert_eq!(begun(&lab.store, ("n1", ""), &on_c1, 200).await, None);
@@ -152,7 +152,7 @@ async fn a_place_settles_and_the_first_in_line_is_due_when_it_has() {
 }
 
 #[tokio::test]
-async fn a_try_again_keeps_the_place_that_settles_and_a_settled_one_is_asked_for_anew() {
+async fn a_retry_keeps_a_settling_permit_and_requests_a_settled_one_again() {
     let lab = resting(&["n1", "n2"]).await;
     let on_c1 = needs(&limits(1, None, 10), "c1");
     let request_permits = async |node: &'static str, now: i64| {
@@ -186,7 +186,7 @@ async fn a_try_again_keeps_the_place_that_settles_and_a_settled_one_is_asked_for
 }
 
 #[tokio::test]
-async fn a_node_keeps_what_it_has_while_it_waits_for_more() {
+async fn a_node_keeps_its_permits_while_it_waits_for_more() {
     let lab = resting(&["n1", "n2", "n3"]).await;
     let limits = limits(1, Some(1), 0);
     let (on_c1, on_c2) = (needs(&limits, "c1"), needs(&limits, "c2"));
@@ -196,11 +196,11 @@ async fn a_node_keeps_what_it_has_while_it_waits_for_more() {
     let wait = begun(&lab.store, ("n3", ""), &on_c2, 202).await.unwrap();
     assert_eq!(wait.resource, circuit("c2"));
     let permits = lab.store.permits(&"n2".into()).await.unwrap();
-    let told: Vec<_> = permits
+    let held: Vec<_> = permits
         .iter()
         .map(|p| (p.resource.scope.to_string(), p.is_taken))
         .collect();
-    assert_eq!(told, [("circuit c2".to_owned(), true), ("site".to_owned(), false)]);
+    assert_eq!(held, [("circuit c2".to_owned(), true), ("site".to_owned(), false)]);
     assert_eq!(ended(&lab.store, "n1", 300).await, ["n2"]);
     assert_eq!(begun(&lab.store, ("n2", ""), &on_c2, 301).await, None);
     assert_eq!(ended(&lab.store, "n2", 400).await, ["n3"]);
@@ -274,7 +274,7 @@ async fn customers_take_turns_and_an_operator_goes_first() {
 }
 
 #[tokio::test]
-async fn more_room_admits_more_and_less_evicts_nobody() {
+async fn more_room_admits_more_nodes_and_less_room_evicts_none() {
     let lab = resting(&["n1", "n2", "n3", "n4", "n5"]).await;
     let narrow = needs(&limits(1, None, 0), "c1");
     let wide = needs(&limits(3, None, 0), "c1");
@@ -294,19 +294,19 @@ async fn more_room_admits_more_and_less_evicts_nobody() {
 }
 
 /// Number of nodes that have begun, and number that wait.
-type Told = (usize, usize);
+type Counts = (usize, usize);
 
 /// Eight nodes request permits at the same time, each with its own store.
-async fn rush(lab: &Lab, all_needs: impl Fn(usize) -> Vec<Need>) -> Told {
-    let mut askers = tokio::task::JoinSet::new();
+async fn rush(lab: &Lab, all_needs: impl Fn(usize) -> Vec<Need>) -> Counts {
+    let mut requests = tokio::task::JoinSet::new();
     for n in 0..8 {
         let (store, needs) = (lab.other().await, all_needs(n));
-        askers.spawn(async move {
+        requests.spawn(async move {
             let node = format!("n{n}");
             loop {
                 let mut tx = store.write().await.unwrap();
-                let asked = begin(&mut tx, (&node, ""), &needs, 200).await;
-                let wait = match asked {
+                let begun_effect = begin(&mut tx, (&node, ""), &needs, 200).await;
+                let wait = match begun_effect {
                     Ok(wait) => wait,
                     Err(StoreError::Contended(_)) => continue,
                     Err(error) => panic!("{error}"),
@@ -316,26 +316,26 @@ async fn rush(lab: &Lab, all_needs: impl Fn(usize) -> Vec<Need>) -> Told {
             }
         });
     }
-    let begun = askers.join_all().await.into_iter().filter(|begun| *begun).count();
+    let begun = requests.join_all().await.into_iter().filter(|begun| *begun).count();
     (begun, 8 - begun)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_many_who_take_the_last_place_at_once_one_gets_it() {
+async fn one_of_many_concurrent_requests_gets_the_last_permit() {
     let lab = resting(&["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"]).await;
     let limits = limits(3, Some(5), 0);
-    let told = rush(&lab, |_| needs(&limits, "c1")).await;
-    assert_eq!(told, (3, 5));
+    let counts = rush(&lab, |_| needs(&limits, "c1")).await;
+    assert_eq!(counts, (3, 5));
     let open = lab.store.open_effects().await.unwrap();
     assert_eq!(open.len(), 3);
 
     let lab = resting(&["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"]).await;
-    let told = rush(&lab, |n| needs(&limits, &format!("c{}", n % 2))).await;
-    assert_eq!(told, (5, 3), "three and three on the circuits, five at the site");
+    let counts = rush(&lab, |n| needs(&limits, &format!("c{}", n % 2))).await;
+    assert_eq!(counts, (5, 3), "three and three on the circuits, five at the site");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_who_end_and_begin_at_once_lose_no_place_and_nobody() {
+async fn concurrent_ends_and_begins_lose_no_permit_and_no_waiter() {
     let names: Vec<String> = (0..12).map(|n| format!("n{n}")).collect();
     let lab = resting(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let limits = limits(2, Some(3), 0);

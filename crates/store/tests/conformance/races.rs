@@ -8,7 +8,7 @@ use rackwright_store::{ImageVersionBody, ImageVersionRow, RequestKey, Scope, Sto
 use super::support::{Lab, at, node};
 
 /// Number of concurrent callers.
-const COMERS: usize = 8;
+const CLIENTS: usize = 8;
 
 /// Runs the same action by all callers at once, each with its own store.
 async fn at_once<T, F>(lab: &Lab, act: impl Fn(Store, usize) -> F) -> Vec<T>
@@ -16,15 +16,15 @@ where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    let mut comers = tokio::task::JoinSet::new();
-    for n in 0..COMERS {
-        comers.spawn(act(lab.other().await, n));
+    let mut clients = tokio::task::JoinSet::new();
+    for n in 0..CLIENTS {
+        clients.spawn(act(lab.other().await, n));
     }
-    comers.join_all().await
+    clients.join_all().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_request_that_comes_many_times_at_once_is_done_once() {
+async fn a_request_that_is_sent_many_times_at_once_is_done_once() {
     let lab = Lab::new().await;
     let answers = at_once(&lab, |store, n| async move {
         let key = RequestKey {
@@ -53,7 +53,7 @@ async fn a_request_that_comes_many_times_at_once_is_done_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_mac_address_that_many_nodes_claim_at_once_is_given_to_one() {
-    let records: Vec<_> = (0..COMERS).map(|n| node(&format!("n{n}"))).collect();
+    let records: Vec<_> = (0..CLIENTS).map(|n| node(&format!("n{n}"))).collect();
     let lab = Lab::new().await.with(&records).await;
     let claimed = at_once(&lab, |store, n| async move {
         // Half of them list the addresses in reverse.
@@ -68,7 +68,7 @@ async fn a_mac_address_that_many_nodes_claim_at_once_is_given_to_one() {
     .await;
     let taken = |r: &Result<(), StoreError>| matches!(r, Err(StoreError::MacTaken { .. }));
     assert_eq!(claimed.iter().filter(|r| r.is_ok()).count(), 1, "{claimed:?}");
-    assert_eq!(claimed.iter().filter(|r| taken(r)).count(), COMERS - 1, "{claimed:?}");
+    assert_eq!(claimed.iter().filter(|r| taken(r)).count(), CLIENTS - 1, "{claimed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -108,7 +108,7 @@ async fn readings_that_come_at_once_are_all_kept() {
         .boot
         .unwrap()
         .0;
-    assert_eq!(boot.len(), COMERS, "{boot}");
+    assert_eq!(boot.len(), CLIENTS, "{boot}");
 }
 
 fn version(digest: &str) -> ImageVersionRow {

@@ -26,7 +26,7 @@ fn ids(effects: Vec<EffectRow>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_replica_lives_while_it_says_so() {
+async fn a_replica_is_alive_while_it_reports() {
     let lab = Lab::new().await;
     for (id, us) in [("b", 100), ("a", 100), ("a", 200), ("a", 150)] {
         lab.store.record_heartbeat(id, at(us)).await.unwrap();

@@ -39,7 +39,7 @@ async fn an_empty_answer_is_an_answer() {
 }
 
 #[tokio::test]
-async fn another_request_under_the_same_key_is_refused() {
+async fn another_request_with_the_same_key_is_refused() {
     let lab = Lab::new().await;
     remember(&lab, &key("ann", "k1"), b"answer", 100).await;
     let mut other_digest = key("ann", "k1");
@@ -58,7 +58,7 @@ async fn another_request_under_the_same_key_is_refused() {
 }
 
 #[tokio::test]
-async fn keys_are_of_their_actor() {
+async fn keys_belong_to_their_actor() {
     let lab = Lab::new().await;
     remember(&lab, &key("ann", "k1"), b"for ann", 100).await;
     let mut bobs = key("bob", "k1");
@@ -70,7 +70,7 @@ async fn keys_are_of_their_actor() {
 }
 
 #[tokio::test]
-async fn an_answer_goes_with_the_change_it_belongs_to_and_is_forgotten_in_time() {
+async fn an_answer_is_stored_with_its_change_and_deleted_in_time() {
     let lab = Lab::new().await;
     let mut tx = lab.store.write().await.unwrap();
     tx.remember(&key("ann", "k0"), b"undone", at(100)).await.unwrap();

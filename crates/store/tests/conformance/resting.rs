@@ -8,7 +8,7 @@ use super::support::{Lab, at, node_in, session_of, try_of};
 const LIMIT: i64 = 100;
 
 #[tokio::test]
-async fn nodes_of_which_something_is_under_way_are_not_at_rest() {
+async fn nodes_with_open_work_are_not_at_rest() {
     let all: Vec<_> = State::ALL.iter().map(|state| node_in(state.as_str(), *state)).collect();
     let lab = Lab::new().await.with(&all).await;
     let ids = async |after: &str, limit| lab.store.resting_ids(after, limit).await.unwrap();
@@ -31,7 +31,7 @@ async fn nodes_of_which_something_is_under_way_are_not_at_rest() {
 }
 
 #[tokio::test]
-async fn any_number_of_them_is_read_with_what_was_seen_last() {
+async fn any_number_of_resting_nodes_is_read_with_their_last_readings() {
     let all: Vec<_> = (0..150)
         .map(|n| node_in(&format!("n{n:03}"), State::Available))
         .collect();
@@ -52,8 +52,8 @@ async fn any_number_of_them_is_read_with_what_was_seen_last() {
         .unwrap();
     tx.commit().await.unwrap();
 
-    let nobody = "nobody".into();
-    let wanted: Vec<&NodeId> = all.iter().map(|node| &node.id).chain([&nobody]).collect();
+    let unknown = "nobody".into();
+    let wanted: Vec<&NodeId> = all.iter().map(|node| &node.id).chain([&unknown]).collect();
     let mut found = lab.store.resting(&wanted).await.unwrap();
     found.sort_by(|a, b| a.id.cmp(&b.id));
     let ids: Vec<&NodeId> = found.iter().map(|row| &row.id).collect();

@@ -60,7 +60,7 @@ async fn a_doubted_node_is_due_but_not_free_or_watched() {
 }
 
 #[tokio::test]
-async fn a_doubt_is_kept_with_what_the_machine_has_shown_and_found_by_the_cluster_of_its_node() {
+async fn a_doubt_is_stored_with_its_details_and_found_by_the_cluster_of_its_node() {
     let shown = Doubt {
         cause: DoubtCause::Generation,
         generation: 9,

@@ -162,7 +162,7 @@ async fn plain_user_data_of_older_versions_is_found_and_an_empty_one_is_none() {
 }
 
 #[tokio::test]
-async fn replicas_say_which_sealing_keys_they_have() {
+async fn replicas_report_their_sealing_keys() {
     let lab = Lab::new().await;
     let store = &lab.store;
     store.begin_replica("r1", at(100), 10).await.unwrap();

@@ -15,16 +15,16 @@ fn seen(is_proof: bool, is_as_wanted: bool, body: &str) -> SettingsRead {
 
 async fn put(lab: &Lab, node: &str, read: &SettingsRead, when: i64) -> bool {
     let mut tx = lab.store.write().await.unwrap();
-    let is_news = tx
+    let is_new = tx
         .put_node_settings(&NodeId::stored(node), read, at(when))
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    is_news
+    is_new
 }
 
 #[tokio::test]
-async fn drift_is_news_once_and_proof_is_kept_beside_it() {
+async fn drift_is_new_once_and_does_not_replace_the_proof() {
     let nodes = [node_in("n1", State::Available), node_in("n2", State::Active)];
     let lab = Lab::new().await.with(&nodes).await;
     assert_eq!(lab.store.node_settings(&"n1".into()).await.unwrap(), None);
@@ -62,7 +62,7 @@ async fn drift_is_news_once_and_proof_is_kept_beside_it() {
 }
 
 #[tokio::test]
-async fn every_node_is_told_with_its_sku() {
+async fn every_node_is_listed_with_its_sku() {
     let mut other = node_in("n2", State::Active);
     other.spec.sku = "big".to_owned();
     let lab = Lab::new().await.with(&[node_in("n1", State::Available), other]).await;

@@ -25,7 +25,7 @@ async fn apply(lab: &Lab, number: i64) -> Result<(), StoreError> {
 }
 
 #[tokio::test]
-async fn the_newest_site_holds_and_comes_back_as_it_was_applied() {
+async fn the_newest_site_is_current_and_read_back_as_it_was_applied() {
     let lab = Lab::new().await;
     assert_eq!(lab.store.site().await.unwrap(), None);
     assert_eq!(lab.store.site_version().await.unwrap(), 0);
@@ -48,7 +48,7 @@ async fn a_site_that_was_made_of_an_older_one_is_refused() {
 }
 
 #[tokio::test]
-async fn who_changes_the_hall_of_what_was_read_before_is_refused() {
+async fn a_change_based_on_an_older_hall_is_refused() {
     let lab = Lab::new().await;
     let stale = lab.store.hall().await.unwrap();
     assert_eq!(stale.version, 0);
@@ -64,12 +64,12 @@ async fn who_changes_the_hall_of_what_was_read_before_is_refused() {
 }
 
 #[tokio::test]
-async fn one_replica_at_a_time_brings_partitions_to_the_fabric() {
+async fn one_replica_at_a_time_applies_partitions_to_the_fabric() {
     let lab = Lab::new().await;
-    let lease = async |who: &str, now, until| lab.store.lease_fabric(who, at(now), at(until)).await.unwrap();
+    let lease = async |replica: &str, now, until| lab.store.lease_fabric(replica, at(now), at(until)).await.unwrap();
     assert!(lease("one", 100, 200).await);
     assert!(!lease("two", 150, 250).await);
-    assert!(lease("one", 190, 300).await, "who has it keeps it");
+    assert!(lease("one", 190, 300).await, "its holder keeps it");
     assert!(!lease("two", 250, 350).await);
     assert!(lease("two", 301, 400).await);
     assert!(!lease("one", 350, 450).await);

@@ -18,7 +18,7 @@ pub struct Lab {
 
 impl Lab {
     pub async fn new() -> Self {
-        Self::on(Fresh::new().await).await
+        Self::on(Fresh::with_schema().await).await
     }
 
     pub async fn on(database: Fresh) -> Self {
@@ -45,7 +45,7 @@ impl Lab {
 /// Takes the schema back to the time before the fabric had rows.
 pub const BEFORE_FABRIC_ROWS: &str = "DROP TABLE fabric; DROP TABLE fabric_keys; DROP TABLE fabric_comparison; \
      DROP TABLE fabric_faults; DROP TABLE fabric_broken_links; DROP TABLE fabric_impaired_nodes; \
-     DROP TABLE fabric_check; DROP TABLE fabric_breaches; \
+     DROP TABLE fabric_check; DROP TABLE fabric_breaches; DROP TABLE usage_breaches; \
      ALTER TABLE hall ADD COLUMN fabric TEXT NOT NULL DEFAULT ''; ";
 
 pub fn at(us: i64) -> Timestamp {

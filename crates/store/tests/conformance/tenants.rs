@@ -59,7 +59,7 @@ fn same_refusal<A: std::fmt::Debug, B: std::fmt::Debug>(
 }
 
 #[tokio::test]
-async fn a_customer_finds_their_nodes_and_no_others() {
+async fn a_customer_finds_only_its_own_nodes() {
     let lab = lab().await;
     let (acme, bolt) = (scope("acme"), scope("bolt"));
     assert_eq!(lab.store.node(&acme, &"a1".into()).await.unwrap().id, "a1");
@@ -92,7 +92,7 @@ async fn a_customer_finds_their_nodes_and_no_others() {
 }
 
 #[tokio::test]
-async fn a_customer_finds_their_clusters_and_no_others() {
+async fn a_customer_finds_only_its_own_clusters() {
     let lab = lab().await;
     let (acme, store) = (scope("acme"), &lab.store);
     assert_eq!(store.cluster(&acme, &"alpha".into()).await.unwrap().id, "alpha");
@@ -101,12 +101,18 @@ async fn a_customer_finds_their_clusters_and_no_others() {
         store.cluster(&acme, &"zz".into()).await,
         ("beta", "zz"),
     );
-    let theirs = Term {
+    let foreign_term = Term {
         field: "customer".into(),
         value: "bolt".into(),
         negated: false,
     };
-    assert!(store.clusters(&acme, &vec![theirs], "", 10).await.unwrap().is_empty());
+    assert!(
+        store
+            .clusters(&acme, &vec![foreign_term], "", 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let found = store.clusters(&acme, &Vec::new(), "", 10).await.unwrap();
     assert_eq!(found.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(), ["alpha"]);
     assert_eq!(store.nodes_of_cluster(&acme, &"alpha".into()).await.unwrap().len(), 1);
@@ -184,7 +190,7 @@ async fn proofs_stay_with_former_customer() {
         tx.add_proof(Proof::Report, id, &"a1".into(), &[body]).await.unwrap();
         tx.commit().await.unwrap();
     };
-    let papers = async |scope: &Scope| -> Vec<u8> {
+    let evidence = async |scope: &Scope| -> Vec<u8> {
         let found = lab
             .store
             .proofs(scope, Proof::Report, &"a1".into(), i64::MAX, 10)
@@ -197,14 +203,14 @@ async fn proofs_stay_with_former_customer() {
     add("r2", 2).await;
     give(&lab, "a1", "bolt", 300).await;
     add("r3", 3).await;
-    assert_eq!(papers(&scope("acme")).await, [1]);
-    assert_eq!(papers(&scope("bolt")).await, [3]);
-    assert_eq!(papers(&Scope::Site).await, [3, 2, 1]);
-    assert!(papers(&scope("")).await.is_empty());
+    assert_eq!(evidence(&scope("acme")).await, [1]);
+    assert_eq!(evidence(&scope("bolt")).await, [3]);
+    assert_eq!(evidence(&Scope::Site).await, [3, 2, 1]);
+    assert!(evidence(&scope("")).await.is_empty());
 }
 
 #[tokio::test]
-async fn a_member_never_comes_from_one_customer_to_another() {
+async fn a_member_never_moves_from_one_customer_to_another() {
     let lab = Lab::new().await;
     let row = |role: &str, customer: &'static str| MemberRow {
         role: role.into(),

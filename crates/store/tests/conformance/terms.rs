@@ -27,7 +27,7 @@ async fn put(store: &Store, row: &TermRow) -> Result<(), StoreError> {
 }
 
 #[tokio::test]
-async fn a_term_comes_back_as_it_was_set_and_is_changed_only_as_it_was_read() {
+async fn a_term_is_read_back_and_changed_only_at_the_version_that_was_read() {
     let lab = Lab::new().await;
     let first = term("t1", "acme");
     put(&lab.store, &first).await.unwrap();

@@ -59,25 +59,25 @@ async fn looking_at_a_token_and_an_undone_use_do_not_use_it_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_many_who_come_with_a_token_at_once_one_is_let_in() {
+async fn one_of_many_concurrent_uses_of_a_token_succeeds() {
     let lab = Lab::new().await;
     put(&lab, &[token("h1", "mac-1", 200)]).await;
-    let mut comers = tokio::task::JoinSet::new();
+    let mut clients = tokio::task::JoinSet::new();
     for _ in 0..8 {
         let store = lab.other().await;
-        comers.spawn(async move {
+        clients.spawn(async move {
             let mut tx = store.write().await.unwrap();
             let used = tx.use_token("h1", "boot", at(100)).await.unwrap();
             tx.commit().await.unwrap();
             used.is_some()
         });
     }
-    let let_in = comers.join_all().await.into_iter().filter(|used| *used).count();
+    let let_in = clients.join_all().await.into_iter().filter(|used| *used).count();
     assert_eq!(let_in, 1);
 }
 
 #[tokio::test]
-async fn revoked_tokens_are_gone_and_others_stay() {
+async fn revoked_tokens_are_deleted_and_others_stay() {
     let lab = Lab::new().await;
     let mut agent = token("h3", "mac-1", 200);
     agent.purpose = "agent".into();
@@ -118,7 +118,7 @@ async fn a_new_token_is_kept_though_it_ends_before_older_ones() {
 }
 
 #[tokio::test]
-async fn old_tokens_are_forgotten() {
+async fn old_tokens_are_deleted() {
     let lab = Lab::new().await;
     put(&lab, &[token("h1", "mac-1", 200), token("h2", "mac-1", 300)]).await;
     assert_eq!(lab.store.forget_tokens(at(300)).await.unwrap(), 1);
@@ -189,18 +189,18 @@ async fn secrets_of_a_deployment_are_kept_until_the_next_one_or_the_hand_over() 
 }
 
 #[tokio::test]
-async fn whoever_used_a_token_may_repeat_that_and_nobody_else() {
+async fn only_the_first_user_of_a_token_may_repeat_the_use() {
     let lab = Lab::new().await;
     put(&lab, &[token("h1", "mac-1", 200)]).await;
-    let use_as = async |who: &str, now: i64| {
+    let use_as = async |user: &str, now: i64| {
         let mut tx = lab.store.write().await.unwrap();
-        let used = tx.use_token_as("h1", "boot", who, at(now)).await.unwrap();
+        let used = tx.use_token_as("h1", "boot", user, at(now)).await.unwrap();
         tx.commit().await.unwrap();
         used.is_some()
     };
     assert!(use_as("key-1", 100).await);
     assert!(use_as("key-1", 110).await, "the answer was lost");
-    assert!(!use_as("key-2", 110).await, "somebody else");
-    assert!(!use_as("", 110).await, "somebody unknown");
+    assert!(!use_as("key-2", 110).await, "another user");
+    assert!(!use_as("", 110).await, "an unknown user");
     assert!(!use_as("key-1", 200).await, "it has ended");
 }

@@ -1,7 +1,7 @@
 //! The recorded use of nodes.
 
 use rackwright_lifecycle::usage::{Effect, Holder};
-use rackwright_lifecycle::{ClusterId, CustomerId, Seat, State};
+use rackwright_lifecycle::{ClusterClaim, ClusterId, CustomerId, State};
 use rackwright_store::{NodeRecord, Period, Scope, UsageRow};
 
 use super::support::{Lab, at, claim, node_in};
@@ -212,7 +212,7 @@ async fn pages_hold_every_row_once_in_both_orders() {
 }
 
 #[tokio::test]
-async fn it_is_kept_when_the_node_is_forgotten_and_goes_with_an_undone_change() {
+async fn use_outlives_a_deleted_node_and_is_undone_with_its_change() {
     let (lab, n1, _) = lab().await;
     put(&lab, &n1, &begin("acme", "alpha"), 10).await;
     let mut tx = lab.store.write().await.unwrap();
@@ -230,7 +230,7 @@ async fn it_is_kept_when_the_node_is_forgotten_and_goes_with_an_undone_change() 
 async fn nodes_that_were_active_before_there_were_records_count_from_their_hand_over() {
     let mut old = node_in("n1", State::Active);
     let mut claim = claim("b3-0");
-    claim.cluster = Some(Seat {
+    claim.cluster = Some(ClusterClaim {
         cluster: "alpha".into(),
         let_go: None,
         build: 0,

@@ -17,7 +17,7 @@ async fn kinds(store: &Store) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_copy_is_put_back_whole_and_only_while_nothing_is_connected() {
+async fn a_backup_is_restored_whole_and_only_without_connections() {
     let server = Fresh::new().await;
     let database = server.database();
     let empty = database.site().await.unwrap_err();

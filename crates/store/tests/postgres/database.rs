@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rackwright_store::Database;
+use rackwright_store::{Database, Store};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection};
 use tempfile::TempDir;
@@ -34,16 +34,20 @@ pub struct Fresh {
 impl Fresh {
     /// A server that does not wait for its disk: these tests do not cut its power.
     pub async fn new() -> Self {
-        Self::start(false).await
+        Self::start(&template(), false).await
+    }
+
+    /// The same with the present schema, which one test made for all.
+    pub async fn with_schema() -> Self {
+        Self::start(&template_with_schema().await, false).await
     }
 
     /// A server with default durability.
     pub async fn durable() -> Self {
-        Self::start(true).await
+        Self::start(&template(), true).await
     }
 
-    async fn start(durable: bool) -> Self {
-        let template = template();
+    async fn start(template: &Path, durable: bool) -> Self {
         let dir = TempDir::new().unwrap();
         ok(Command::new("cp").arg("-a").arg(template).arg(dir.path().join("data")));
         own(dir.path());
@@ -108,17 +112,25 @@ impl Fresh {
         }
         self.connect().await;
     }
+
+    /// Ends the server with a signal, and waits for its end.
+    fn end(&mut self, signal: &str) {
+        if matches!(self.server.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        let pid = self.server.id().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status();
+        if !sent.is_ok_and(|status| status.success()) {
+            let _ = self.server.kill();
+        }
+        let _ = self.server.wait();
+    }
 }
 
 impl Drop for Fresh {
     fn drop(&mut self) {
         // On a signal the server ends its children and frees its shared memory.
-        let pid = self.server.id().to_string();
-        let asked = Command::new("kill").args(["-QUIT", &pid]).status();
-        if !asked.is_ok_and(|status| status.success()) {
-            let _ = self.server.kill();
-        }
-        let _ = self.server.wait();
+        self.end("-QUIT");
     }
 }
 
@@ -232,11 +244,34 @@ fn template() -> PathBuf {
     );
     single.stdin.take().unwrap().write_all(statements.as_bytes()).unwrap();
     assert!(single.wait().unwrap().success());
-    // Renamed, so that it appears as a whole or not at all.
+    keep(&data, &template);
+    template
+}
+
+/// The same folder after `Store::open`. It belongs to this build of the tests: another one may have another schema.
+async fn template_with_schema() -> PathBuf {
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("postgres-schema");
+    fs::create_dir_all(&kept).unwrap();
+    let build = fs::metadata(std::env::current_exe().unwrap()).unwrap();
+    let template = kept.join(format!("{}-{}", build.mtime(), build.mtime_nsec()));
+    let lock = File::create(kept.join("lock")).unwrap();
+    lock.lock().unwrap();
+    if template.is_dir() {
+        return template;
+    }
+    let mut fresh = Fresh::new().await;
+    drop(Store::open(fresh.database()).await.unwrap());
+    // The server writes all data, and ends.
+    fresh.end("-INT");
+    keep(&fresh.dir.path().join("data"), &template);
+    template
+}
+
+/// Copies a folder of a server. The copy gets its name when it is whole.
+fn keep(data: &Path, template: &Path) {
     let part = template.with_extension("part");
     let _ = fs::remove_dir_all(&part);
     fs::create_dir_all(template.parent().unwrap()).unwrap();
-    ok(Command::new("cp").arg("-a").arg(&data).arg(&part));
-    fs::rename(&part, &template).unwrap();
-    template
+    ok(Command::new("cp").arg("-a").arg(data).arg(&part));
+    fs::rename(&part, template).unwrap();
 }

@@ -19,17 +19,17 @@ async fn quiet(changes: &mut Changes) {
 }
 
 /// Waits for a hint of that kind.
-async fn hear(changes: &mut Changes, wanted: Change) {
+async fn wait_for_change(changes: &mut Changes, wanted: Change) {
     let heard = async { while changes.next().await != wanted {} };
     tokio::time::timeout(SOON, heard).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_replica_hears_of_events_and_of_what_is_due() {
+async fn another_replica_is_notified_of_events_and_due_nodes() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let other = lab.other().await;
     let mut changes = other.changes();
-    hear(&mut changes, Change::Due).await;
+    wait_for_change(&mut changes, Change::Due).await;
     let mut quickest = Duration::MAX;
     // The periodic check without a hint may happen in some rounds, but not in every round.
     for round in 0..5 {
@@ -38,22 +38,22 @@ async fn another_replica_hears_of_events_and_of_what_is_due() {
         let mut tx = lab.store.write().await.unwrap();
         tx.add_event(&event("one", "t", 1)).await.unwrap();
         tx.commit().await.unwrap();
-        hear(&mut changes, Change::Events).await;
+        wait_for_change(&mut changes, Change::Events).await;
         quiet(&mut changes).await;
         rest(&lab.store, "n1", &Wait::Rest, at(5000 + round)).await;
         lab.store.wake(&"n1".into(), at(100)).await.unwrap();
-        hear(&mut changes, Change::Due).await;
+        wait_for_change(&mut changes, Change::Due).await;
         quickest = quickest.min(start.elapsed());
     }
     assert!(quickest < Duration::from_secs(3), "{quickest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hints_outlive_the_server() {
+async fn notifications_resume_after_a_restart_of_the_server() {
     let mut lab = Lab::new().await;
     let other = lab.other().await;
     let mut changes = other.changes();
-    hear(&mut changes, Change::Events).await;
+    wait_for_change(&mut changes, Change::Events).await;
     lab.database.kill();
     lab.database.restart().await;
     quiet(&mut changes).await;
@@ -61,5 +61,5 @@ async fn hints_outlive_the_server() {
     let mut tx = lab.store.write().await.unwrap();
     tx.add_event(&event("one", "t", 1)).await.unwrap();
     tx.commit().await.unwrap();
-    hear(&mut changes, Change::Events).await;
+    wait_for_change(&mut changes, Change::Events).await;
 }

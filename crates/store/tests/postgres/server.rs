@@ -28,7 +28,7 @@ async fn log(store: &Store, after: i64) -> Vec<(i64, String)> {
 }
 
 #[tokio::test]
-async fn of_two_changes_at_once_the_one_that_is_seen_first_comes_first() {
+async fn concurrent_changes_have_the_order_in_which_they_become_visible() {
     let lab = Lab::new().await;
     let mut slow = lab.database.connect().await;
     let insert = "BEGIN; INSERT INTO event_inbox (at, kind, target, message, attributes) \
@@ -43,7 +43,7 @@ async fn of_two_changes_at_once_the_one_that_is_seen_first_comes_first() {
 }
 
 #[tokio::test]
-async fn what_is_being_placed_is_not_seen_in_part() {
+async fn readers_wait_for_an_uncommitted_log_position() {
     let lab = Lab::new().await;
     let mut placing = lab.database.connect().await;
     // Another process has drawn a position and has not committed yet.
@@ -117,7 +117,7 @@ async fn a_change_that_fails_leaves_no_gap() {
 }
 
 #[tokio::test]
-async fn who_breaks_off_a_beginning_leaves_no_change_of_others_uncommitted() {
+async fn a_cancelled_begin_leaves_no_other_change_uncommitted() {
     let lab = Lab::new().await;
     add(&lab.store, &event("warm", "t", 1)).await.unwrap();
     let mut other = lab.database.connect().await;
@@ -133,13 +133,13 @@ async fn who_breaks_off_a_beginning_leaves_no_change_of_others_uncommitted() {
         let kept = query.fetch_optional(&mut other).await.unwrap();
         assert!(
             kept.is_some(),
-            "turn {turn}: acknowledged, and in a transaction that nobody commits"
+            "turn {turn}: acknowledged, and in a transaction without a commit"
         );
     }
 }
 
 #[tokio::test]
-async fn who_waits_in_a_circle_is_told_to_try_again() {
+async fn a_deadlock_is_a_retryable_error() {
     let lab = Lab::new().await;
     let mut tx = lab.store.write().await.unwrap();
     for name in ["ann", "bob"] {
@@ -168,7 +168,7 @@ async fn who_waits_in_a_circle_is_told_to_try_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_was_acknowledged_outlives_the_server() {
+async fn acknowledged_changes_outlive_the_server() {
     let mut lab = Lab::on(Fresh::durable().await).await;
     for round in 0..3 {
         let mut writers = tokio::task::JoinSet::new();
@@ -215,7 +215,7 @@ async fn what_was_acknowledged_outlives_the_server() {
 }
 
 #[tokio::test]
-async fn a_store_that_was_open_finds_the_server_again() {
+async fn an_open_store_reconnects_to_the_server() {
     let mut lab = Lab::new().await;
     add(&lab.store, &event("before", "t", 1)).await.unwrap();
     lab.database.kill();
@@ -242,7 +242,7 @@ async fn a_store_that_was_open_finds_the_server_again() {
 }
 
 /// An error with all its sources, as a log shows it.
-fn told(error: &StoreError) -> String {
+fn error_text(error: &StoreError) -> String {
     let mut text = format!("{error} {error:?}");
     let mut source = error.source();
     while let Some(error) = source {
@@ -267,12 +267,12 @@ async fn a_server_that_cannot_be_used_is_named_without_its_password() {
         let database = Database::parse(&url, None).unwrap();
         assert!(!format!("{database} {database:?}").contains("hunter2"));
         let refused = Store::open(database).await.unwrap_err();
-        let told = told(&refused);
+        let text = error_text(&refused);
         assert!(
-            refused.to_string().contains("postgres://") && told.contains(word),
-            "{told}"
+            refused.to_string().contains("postgres://") && text.contains(word),
+            "{text}"
         );
-        assert!(!told.contains("hunter2"), "{told}");
+        assert!(!text.contains("hunter2"), "{text}");
     }
     let store = Store::open(Database::parse(&url, None).unwrap()).await.unwrap();
     assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");

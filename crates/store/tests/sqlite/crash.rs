@@ -11,7 +11,7 @@ use crate::database::Fresh;
 /// Path of the file, for the writing process.
 const PATH: &str = "RACKWRIGHT_TEST_CRASH";
 
-/// Not a test: the process that `what_was_acknowledged_outlives_the_process` starts and kills.
+/// Not a test: the process that `acknowledged_changes_outlive_the_process` starts and kills.
 #[tokio::test]
 #[ignore = "is run by another test"]
 async fn writer() {
@@ -29,7 +29,7 @@ async fn writer() {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_outlives_the_process() {
+async fn acknowledged_changes_outlive_the_process() {
     let fresh = Fresh::new().await;
     let mut acknowledged = 0;
     for round in 1..=3 {

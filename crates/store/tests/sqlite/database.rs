@@ -18,6 +18,11 @@ impl Fresh {
         }
     }
 
+    /// The store makes the schema of a file quickly: no test makes it for others.
+    pub async fn with_schema() -> Self {
+        Self::new().await
+    }
+
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("test.db")
     }

@@ -5,7 +5,7 @@ use rackwright_store::{Database, Store, StoreError};
 use crate::conformance::support::{at, node};
 
 #[tokio::test]
-async fn what_is_no_database_is_refused() {
+async fn other_files_are_refused_as_a_database() {
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("notes.txt");
     let text = "these are notes\n".repeat(500);
@@ -44,7 +44,7 @@ fn settings_name_a_file_by_its_absolute_path() {
 }
 
 #[tokio::test]
-async fn there_is_nobody_to_hear_from() {
+async fn sqlite_has_no_notifications() {
     let dir = tempfile::TempDir::new().unwrap();
     let store = Store::open(&dir.path().join("site.db")).await.unwrap();
     let mut changes = store.changes();

@@ -20,7 +20,7 @@ const BREAKS: &str = "CREATE TRIGGER breaks BEFORE INSERT ON events WHEN NEW.kin
                       BEGIN SELECT RAISE(ROLLBACK, 'disk is full'); END";
 
 #[tokio::test]
-async fn of_changes_made_at_once_each_stays_or_goes_by_itself() {
+async fn concurrent_changes_commit_or_roll_back_separately() {
     let fresh = Fresh::new().await;
     let store = Store::open(&fresh.path()).await.unwrap();
     let start = Arc::new(Barrier::new(60));
@@ -48,7 +48,7 @@ async fn of_changes_made_at_once_each_stays_or_goes_by_itself() {
 }
 
 #[tokio::test]
-async fn who_stops_waiting_takes_nothing_back_and_leaves_nobody_waiting() {
+async fn a_caller_that_stops_waiting_undoes_nothing_and_blocks_no_other() {
     let fresh = Fresh::new().await;
     let store = Store::open(&fresh.path()).await.unwrap();
     let mut first = store.write().await.unwrap();
@@ -76,7 +76,7 @@ async fn who_stops_waiting_takes_nothing_back_and_leaves_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn when_the_transaction_breaks_all_of_it_is_refused_and_the_next_works() {
+async fn a_broken_transaction_is_refused_whole_and_the_next_works() {
     let fresh = Fresh::new().await;
     let store = Store::open(&fresh.path()).await.unwrap();
     fresh.sql(BREAKS).await;
@@ -123,7 +123,7 @@ async fn give_up(work: impl Future, polls: usize) {
 }
 
 #[tokio::test]
-async fn whoever_gives_up_at_any_moment_harms_nobody_else() {
+async fn a_caller_that_gives_up_at_any_moment_affects_no_other() {
     let fresh = Fresh::new().await;
     let store = Store::open(&fresh.path()).await.unwrap();
     for n in 0..600 {

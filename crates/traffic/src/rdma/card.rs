@@ -113,15 +113,15 @@ fn pkeys(client: &Card, server: &Card) -> Result<(Pkey, Pkey), String> {
         let is_met = |other: &&Pkey| (own.key ^ other.key) & 0x7fff == 0 && (own.key | other.key) & 0x8000 != 0;
         Some((*own, *server.pkeys.iter().find(is_met)?))
     });
-    let words = |card: &Card| {
+    let card_text = |card: &Card| {
         let keys: Vec<String> = card.pkeys.iter().take(8).map(|p| format!("{:#06x}", p.key)).collect();
         keys.join(", ")
     };
     found.ok_or_else(|| {
         format!(
             "the ports share no partition: {} here, {} there",
-            words(client),
-            words(server)
+            card_text(client),
+            card_text(server)
         )
     })
 }

@@ -55,8 +55,8 @@ impl From<io::Error> for Fault {
 }
 
 impl From<String> for Fault {
-    fn from(words: String) -> Self {
-        Self::Failed(words)
+    fn from(message: String) -> Self {
+        Self::Failed(message)
     }
 }
 
@@ -150,10 +150,10 @@ pub fn join(mut stream: TcpStream, lane: &str, peer_lane: Option<&str>, kind: Ki
 /// The client is gone, or RDMA failed, which the client sees as well.
 pub fn answer(mut stream: TcpStream, duration: Duration) -> Result<(), Fault> {
     let offer: Offer = read_line(&mut stream)?;
-    let asked = stream.local_addr()?.ip();
+    let address = stream.local_addr()?.ip();
     let made = || {
         let lane = match offer.lane.is_empty() {
-            true => lanes::at(asked).ok_or_else(|| format!("no adapter has the address {asked}"))?,
+            true => lanes::at(address).ok_or_else(|| format!("no adapter has the address {address}"))?,
             false => offer.lane.clone(),
         };
         let mut queue = open_queue(&lane)?;

@@ -263,12 +263,12 @@ fn debian(change: impl FnOnce(&mut Case)) -> Vec<Check> {
 #[track_caller]
 fn judged(checks: &[Check], id: &str, verdict: Verdict, threshold: &str, source: &str) {
     let check = checks.iter().find(|c| c.id == id).unwrap();
-    let told = (check.verdict(), check.threshold.as_str(), check.source.as_str());
-    assert_eq!(told, (verdict, threshold, source), "{check:?}");
+    let verdict_row = (check.verdict(), check.threshold.as_str(), check.source.as_str());
+    assert_eq!(verdict_row, (verdict, threshold, source), "{check:?}");
 }
 
 #[test]
-fn what_the_image_says_is_held_beside_the_profile() {
+fn claims_of_the_image_are_compared_with_the_profile() {
     let same = debian(|_| {});
     let os = "ID=debian (image), VERSION_ID=12* (image)";
     judged(&same, "os", Verdict::Pass, os, "image");
@@ -288,8 +288,8 @@ fn what_the_image_says_is_held_beside_the_profile() {
         c.profile.os_id = Some("ubuntu".into());
         c.profile.kernel = Some("6.*".into());
     });
-    let told = format!("{os}, ID=ubuntu (profile default)");
-    judged(&both, "os", Verdict::Fail, &told, "image, profile default");
+    let threshold = format!("{os}, ID=ubuntu (profile default)");
+    judged(&both, "os", Verdict::Fail, &threshold, "image, profile default");
     assert!(
         both[0].detail.contains("the profile default expects ubuntu"),
         "{both:?}"
@@ -312,7 +312,7 @@ fn what_the_image_says_is_held_beside_the_profile() {
 
 /// A reimage to another OS: the same SKU and profile, but other statements of the image.
 #[test]
-fn another_image_is_judged_by_what_it_says_itself() {
+fn another_image_is_judged_by_its_own_claims() {
     let to_ubuntu = |says: &str| {
         let says = Some(says.to_owned());
         debian(move |c| {
@@ -399,8 +399,8 @@ fn one_module_of_24_is_missed() {
         "the memory modules differ from the memory modules of the inventory",
         halved,
     );
-    let told = report(halved).into_iter().find(|c| c.id == "memory").unwrap();
-    assert!(told.measured.contains("in 24 modules") && told.threshold.contains("in 24 modules"));
+    let memory = report(halved).into_iter().find(|c| c.id == "memory").unwrap();
+    assert!(memory.measured.contains("in 24 modules") && memory.threshold.contains("in 24 modules"));
     // The agent could not read the table: nothing is compared.
     same(|c| {
         of_24_modules(c);
@@ -603,7 +603,7 @@ fn service_manager() {
 }
 
 #[test]
-fn skipped_checks_say_so() {
+fn skipped_checks_are_marked() {
     alters("nics", Verdict::NotApplicable, "skips", |c| {
         c.readings.nics.clear();
         c.profile.skip = vec!["nics".into()];

@@ -17,10 +17,10 @@ pub struct FabricArgs {
     #[arg(value_name = "DUMP|-")]
     dump: PathBuf,
     /// Room of the rack
-    #[arg(long, default_value = "room")]
+    #[arg(long, default_value = "room", value_parser = crate::site::name)]
     room: String,
     /// Rack of all nodes and switches: a dump contains no positions
-    #[arg(long, default_value = "rack")]
+    #[arg(long, default_value = "rack", value_parser = crate::site::name)]
     rack: String,
     /// SKU of all nodes (default: the SKU in the SKU file with the same HCAs)
     #[arg(long, value_name = "SKU", requires = "sku_file")]

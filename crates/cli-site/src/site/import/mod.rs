@@ -32,7 +32,7 @@ struct Common {
     #[arg(long, value_name = "FILE")]
     sku_file: Option<PathBuf>,
     /// Name of the site
-    #[arg(long, default_value = "imported")]
+    #[arg(long, default_value = "imported", value_parser = super::name)]
     name: String,
     /// File to write (default: standard output)
     #[arg(short, long, value_name = "FILE")]
@@ -77,7 +77,8 @@ impl Common {
     /// that were read, for showing their lines.
     fn finish(&self, cx: &Cx, imported: Imported, sources: Vec<(String, String)>) -> Result<(), CliError> {
         let Imported { text, site, findings } = imported;
-        if let Some(file) = &self.file {
+        let is_too_large = text.is_empty();
+        if let Some(file) = self.file.as_deref().filter(|_| !is_too_large) {
             write(file, &text)?;
         }
         let summary = site.map(|site| site.summary());
@@ -109,6 +110,10 @@ impl Common {
         }
         match summary {
             Some(_) => Ok(()),
+            None if is_too_large => Err(CliError::usage(
+                format!("{} was not written: it is too large for a site", self.output()),
+                "the findings name its size and the limit",
+            )),
             None => Err(self.incomplete(findings.errors)),
         }
     }

@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rackwright_cli_context::Cx;
 use rackwright_cli_context::error::{CliError, Fault};
+use rackwright_cli_context::given::read_beginning;
 use rackwright_import::netbox::{NetboxOptions, Roles, Table, TableError, Tables, from_netbox};
 
 use super::{Common, api};
-use crate::site::load::read_file;
+
+/// Maximum size of an export, in bytes. A list of 4,000,000 interfaces with all columns has about as much.
+const MAX_EXPORT_BYTES: u64 = 1 << 30;
 
 /// `rackwright site import netbox`
 #[derive(Debug, Args)]
@@ -51,7 +54,7 @@ pub struct NetboxArgs {
     #[arg(long, value_name = "TYPE=SKU", value_parser = pair)]
     sku: Vec<(String, String)>,
     /// Feed letter of panels or power feeds by name, `*` for anything (default: A for primary feeds, B for redundant feeds)
-    #[arg(long, value_name = "LETTER=NAME", value_parser = pair)]
+    #[arg(long, value_name = "LETTER=NAME", value_parser = feed)]
     feed: Vec<(String, String)>,
     /// Rating of a power panel in watts
     #[arg(long, value_name = "NAME=WATTS", value_parser = panel)]
@@ -67,11 +70,23 @@ fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
+fn feed(text: &str) -> Result<(String, String), String> {
+    let (letter, name) = pair(text)?;
+    if matches!(letter.as_bytes(), [b'A'..=b'Z']) {
+        return Ok((letter, name));
+    }
+    Err(format!(
+        "`{letter}` is not a feed letter: write one capital letter, such as A or B"
+    ))
+}
+
 fn panel(text: &str) -> Result<(String, f64), String> {
     let (name, watts) = text.rsplit_once('=').ok_or("the form is NAME=WATTS")?;
     match watts.parse::<f64>() {
         Ok(watts) if (1.0..=1e10).contains(&watts) => Ok((name.to_owned(), watts)),
-        _ => Err(format!("`{watts}` is not a valid number of watts")),
+        _ => Err(format!(
+            "`{watts}` is not a number of watts: write a number from 1 to 10000000000"
+        )),
     }
 }
 
@@ -149,10 +164,12 @@ fn exports(cx: &Cx, folder: &Path) -> Result<Exports, CliError> {
     }
     let (mut tables, mut sources) = (Tables::default(), Vec::new());
     for (table, path) in files {
-        let (name, text) = (path.display().to_string(), read_file(&path)?);
-        if text.len() > rackwright_site::file::MAX_FILE_BYTES {
-            let most = rackwright_site::file::MAX_FILE_BYTES >> 20;
-            return Err(CliError::usage(format!("{name} has more than {most} MiB"), ""));
+        let name = path.display().to_string();
+        let text = read_beginning("read", &path, MAX_EXPORT_BYTES + 1)?;
+        if text.len() as u64 > MAX_EXPORT_BYTES {
+            let message = format!("{name} has more than {} MiB", MAX_EXPORT_BYTES >> 20);
+            let hint = "export only the columns of the import form, or import with --url, which reads page after page";
+            return Err(CliError::usage(message, hint));
         }
         tables.add_csv(table, &name, &text).map_err(|error| fault(&error))?;
         sources.push((name, text));

@@ -3,8 +3,8 @@
 use std::io::{IsTerminal as _, Read as _, Write as _};
 
 use clap::Args;
-use rackwright_api::v1::attach_console_request::Message as Asked;
-use rackwright_api::v1::attach_console_response::Message as Told;
+use rackwright_api::v1::attach_console_request::Message as ClientMessage;
+use rackwright_api::v1::attach_console_response::Message as ServerMessage;
 use rackwright_api::v1::console_service_client::ConsoleServiceClient;
 use rackwright_api::v1::{AttachConsoleRequest, AttachConsoleResponse, ConsoleEntry};
 use rackwright_cli_context::error::CliError;
@@ -52,9 +52,9 @@ pub async fn run(cx: &Cx, args: AttachArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let doing = format!("attach to the console of {id}");
     let (channel, _) = client.channel(&doing).await?;
-    let (keys, asked) = mpsc::channel(AHEAD);
+    let (keys, requests) = mpsc::channel(AHEAD);
     let enter = AttachConsoleRequest {
-        message: Some(Asked::Enter(ConsoleEntry {
+        message: Some(ClientMessage::Enter(ConsoleEntry {
             node: names::full("nodes", id),
             read_only: args.read_only,
             take_over: args.take_over,
@@ -62,7 +62,7 @@ pub async fn run(cx: &Cx, args: AttachArgs) -> Result<(), CliError> {
     };
     // The channel has room: this is its first message.
     let _ = keys.send(enter).await;
-    let request = Request::new(ReceiverStream::new(asked));
+    let request = Request::new(ReceiverStream::new(requests));
     let opened = ConsoleServiceClient::new(channel).attach_console(request).await;
     let output = opened.map_err(|status| CliError::rpc(&doing, client.classify(status)))?;
     if std::io::stdin().is_terminal() {
@@ -70,7 +70,7 @@ pub async fn run(cx: &Cx, args: AttachArgs) -> Result<(), CliError> {
     }
     let raw = Raw::enter().map_err(|source| CliError::io("use the terminal", source))?;
     let is_raw = raw.is_some();
-    let end = attend(output.into_inner(), keys, is_raw).await;
+    let end = relay(output.into_inner(), keys, is_raw).await;
     drop(raw);
     match end? {
         End::Left => {
@@ -82,7 +82,7 @@ pub async fn run(cx: &Cx, args: AttachArgs) -> Result<(), CliError> {
     }
 }
 
-async fn attend(
+async fn relay(
     mut output: Streaming<AttachConsoleResponse>,
     keys: mpsc::Sender<AttachConsoleRequest>,
     is_raw: bool,
@@ -98,8 +98,8 @@ async fn attend(
             _ = terminate.recv() => return Ok(End::Left),
             _ = hang_up.recv() => return Ok(End::Left),
             _ = interrupt.recv() => return Ok(End::Left),
-            told = output.message() => match told {
-                Ok(Some(told)) => show(told, is_raw)?,
+            response = output.message() => match response {
+                Ok(Some(response)) => show(response, is_raw)?,
                 Ok(None) => return Ok(End::Ended(None)),
                 Err(status) => return Ok(End::Ended(Some(status))),
             },
@@ -119,7 +119,7 @@ async fn attend(
                     notice(HELP, is_raw);
                 }
                 if !typed.is_empty() {
-                    let message = Some(Asked::Input(typed));
+                    let message = Some(ClientMessage::Input(typed));
                     // If this fails, the end of the stream gives the reason.
                     let _ = keys.send(AttachConsoleRequest { message }).await;
                 }
@@ -154,14 +154,14 @@ fn keyboard() -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
 }
 
 /// Raw, as the machine printed it: the output goes from a terminal line to a terminal.
-fn show(told: AttachConsoleResponse, is_raw: bool) -> Result<(), CliError> {
-    match told.message {
-        Some(Told::Output(bytes)) => {
+fn show(response: AttachConsoleResponse, is_raw: bool) -> Result<(), CliError> {
+    match response.message {
+        Some(ServerMessage::Output(bytes)) => {
             let mut out = std::io::stdout().lock();
             let written = out.write_all(&bytes).and_then(|()| out.flush());
             written.map_err(|source| CliError::io("write to the terminal", source))
         }
-        Some(Told::Notice(text)) => {
+        Some(ServerMessage::Notice(text)) => {
             notice(&clean(&text), is_raw);
             Ok(())
         }

@@ -2,18 +2,16 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `settings` | `network_test` of the configuration |
-//! | `bench` | logs in to the nodes, brings the traffic program, measures pairs, cleans up |
+//! | `machines` | logs in to the nodes, brings the traffic program, measures pairs, cleans up |
 //! | `plan` | lanes of the nodes, rounds, further rounds, all nodes at once |
 //! | `outcome` | the stored result |
 //!
 //! A run belongs to one replica. The cluster's row names the run and the time by which it has to end. A new run begins after
 //! that time, or at once if the run's process was restarted. A result counts only while the row names its run.
 
-mod bench;
-mod outcome;
+mod machines;
+pub(crate) mod outcome;
 mod plan;
-mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -22,19 +20,19 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rackwright_ground::clock;
+use rackwright_ground::core::Core;
+use rackwright_ground::text::counted;
 use rackwright_lifecycle::cluster::{Member, Network, Standing, State};
 use rackwright_lifecycle::{ClusterId, EventKind, NodeId, Timestamp, seconds};
 use rackwright_store::{ClusterRecord, NetworkTest, NodeRecord, Scope, StoreError};
 use tracing::Instrument as _;
 
 use super::reserve::{ReserveError, event};
-use crate::clock;
-use crate::core::Core;
-use crate::text::counted;
+use crate::clusters::Clusters;
 
 pub use outcome::report;
 pub use plan::Found;
-pub use settings::Settings;
 
 /// A running test. `None`: the process stops.
 pub type TestFuture<'a> = Pin<Box<dyn Future<Output = Option<Found>> + Send + 'a>>;
@@ -82,25 +80,29 @@ impl fmt::Debug for Tester {
 }
 
 /// Time after which a blocked test is tried again, in seconds.
-pub const AGAIN_S: i64 = 600;
+pub const REPEAT_S: i64 = 600;
 
 /// The ids of this process's runs.
 #[derive(Debug, Default)]
 pub struct Running(Mutex<BTreeSet<String>>);
 
 impl Running {
-    fn begin(self: &Running, run: &str) {
+    /// Notes that this process makes a run.
+    pub fn begin(self: &Running, run: &str) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(run.to_owned());
     }
 
-    fn end(&self, run: &str) {
+    /// Notes that a run of this process has ended.
+    pub fn end(&self, run: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
     }
 
-    fn is_any(&self) -> bool {
+    /// Whether this process makes a run.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
         !self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
@@ -118,7 +120,8 @@ pub fn checked(members: &[Member], nodes: &[NodeRecord]) -> Vec<NodeRecord> {
 }
 
 /// The deployment to which a result applies: a node with another claim or image is tested again.
-fn deployment(node: &NodeRecord) -> String {
+#[must_use]
+pub fn deployment(node: &NodeRecord) -> String {
     let claim = node.node.claim.as_ref();
     claim.map_or(String::new(), |claim| {
         format!("{}.{}", claim.generation, claim.deployment)
@@ -135,7 +138,8 @@ pub fn fact(core: &Core, record: &ClusterRecord, checked: &[NodeRecord], now: Ti
         return Network::Untested;
     };
     if let Some(until) = test.until {
-        let is_lost = now >= until || (test.replica == core.replica && !core.clusters.tests.has(&test.run));
+        let is_lost =
+            now >= until || (test.replica == core.replica && !core.feature::<Clusters>().tests.has(&test.run));
         return if is_lost {
             Network::Untested
         } else {
@@ -151,7 +155,7 @@ pub fn fact(core: &Core, record: &ClusterRecord, checked: &[NodeRecord], now: Ti
         })
         .collect();
     // Without a substitute for the faulty nodes, the test is repeated from time to time: a cable may have been mended.
-    let is_old = test.ended_at.is_some_and(|ended| now.since(ended) >= seconds(AGAIN_S));
+    let is_old = test.ended_at.is_some_and(|ended| now.since(ended) >= seconds(REPEAT_S));
     let is_stuck = is_old && record.swap.is_some();
     if !faults.is_empty() && !is_stuck {
         let passed = checked.iter().filter(|node| is(test.passed.get(&node.id), node));
@@ -255,10 +259,10 @@ pub async fn begin(
     record.network = Some(began.clone());
     let mut tx = core.store.write().await?;
     tx.save_cluster(&mut record, now).await?;
-    core.clusters.tests.begin(&run);
+    core.feature::<Clusters>().tests.begin(&run);
     let stored = core.commit(tx).await;
     if let Err(error) = stored {
-        core.clusters.tests.end(&run);
+        core.feature::<Clusters>().tests.end(&run);
         return Err(error.into());
     }
     tracing::info!(
@@ -272,8 +276,8 @@ pub async fn begin(
         let core = test_core;
         // The run notices by itself that the process stops, and cleans the machines before it ends.
         run_test(&core, &id, &began, nodes).await;
-        core.clusters.tests.end(&run);
-        core.clusters.due.notify_one();
+        core.feature::<Clusters>().tests.end(&run);
+        core.clusters_due.notify_one();
     };
     core.spawn(testing.instrument(span));
     Ok(())
@@ -282,8 +286,8 @@ pub async fn begin(
 /// Waits, when the process stops, until its runs have ended or their time for that is over.
 pub async fn ended(core: &Core) {
     let all = async {
-        while core.clusters.tests.is_any() {
-            core.clusters.due.notified().await;
+        while core.feature::<Clusters>().tests.is_any() {
+            core.clusters_due.notified().await;
         }
     };
     if tokio::time::timeout(plan::CLOSING, all).await.is_err() {
@@ -293,7 +297,7 @@ pub async fn ended(core: &Core) {
 
 /// The whole run, from the first login to the stored result.
 async fn run_test(core: &Arc<Core>, id: &ClusterId, began: &NetworkTest, nodes: Vec<NodeRecord>) {
-    let Some(found) = core.clusters.tester.0.test(core, id, began, nodes).await else {
+    let Some(found) = core.feature::<Clusters>().tester.0.test(core, id, began, nodes).await else {
         return;
     };
     for _ in 0..10 {

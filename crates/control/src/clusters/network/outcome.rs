@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rackwright_ground::clock;
+use rackwright_ground::core::Core;
+use rackwright_ground::text::counted;
 use rackwright_lifecycle::{ClusterId, EventKind, NodeId, seconds};
 use rackwright_planner::handover::{ReportRow, Verdict};
 use rackwright_planner::network::rows;
 use rackwright_store::{NetworkRow, NetworkTest, StoreError};
 
 use super::plan::{Found, stored};
-use super::{AGAIN_S, network_event};
-use crate::clock;
-use crate::core::Core;
-use crate::text::counted;
+use super::{REPEAT_S, network_event};
 
 /// Most stored lines of the report, and most characters of one.
 const MOST_ROWS: usize = 64;
-const MOST_WORDS: usize = 400;
+const MESSAGE_MAX: usize = 400;
 /// Most faults in one sentence.
 const MOST_FAULTS: usize = 4;
 
@@ -40,7 +40,7 @@ pub async fn store(core: &Core, id: &ClusterId, began: &NetworkTest, found: &Fou
     let mut test = conclude(id, began, found);
     test.ended_at = Some(now);
     if !test.blocked.is_empty() {
-        test.again_at = Some(now.plus(seconds(AGAIN_S)));
+        test.again_at = Some(now.plus(seconds(REPEAT_S)));
     }
     for (node, (_, why)) in &test.faults {
         let message = format!("node {node} of {id} is at fault: {why}");
@@ -53,7 +53,7 @@ pub async fn store(core: &Core, id: &ClusterId, began: &NetworkTest, found: &Fou
             .await?;
     }
     if test.faults.is_empty() && test.blocked.is_empty() && !found.abandoned {
-        let message = format!("the network between the nodes of {id}: {}", passed_words(&test));
+        let message = format!("the network between the nodes of {id}: {}", passed_text(&test));
         tx.add_event(&network_event(id, EventKind::ClusterNetworkTested, message))
             .await?;
     }
@@ -62,7 +62,7 @@ pub async fn store(core: &Core, id: &ClusterId, began: &NetworkTest, found: &Fou
     core.commit(tx).await
 }
 
-fn passed_words(test: &NetworkTest) -> String {
+fn passed_text(test: &NetworkTest) -> String {
     let measured: Vec<&str> = test
         .rows
         .iter()
@@ -196,7 +196,7 @@ fn row(row: &ReportRow) -> NetworkRow {
 }
 
 fn few(text: &str) -> String {
-    let mut few: String = text.chars().take(MOST_WORDS).collect();
+    let mut few: String = text.chars().take(MESSAGE_MAX).collect();
     if few.len() < text.len() {
         few.push_str(" ...");
     }

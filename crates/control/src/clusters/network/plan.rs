@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_ground::config::network_test::Settings;
+use rackwright_ground::core::Core;
 use rackwright_lifecycle::{ClusterId, NodeId};
+use rackwright_nodes::perform;
 use rackwright_planner::network::{
     Judgement, Kind, Lane, Round, Rule, Summary, Test, Topology, Transport, Usual, follow_up, judge, schedule, shifts,
 };
@@ -12,11 +15,8 @@ use rackwright_site::model::Site;
 use rackwright_store::{NetworkTest, NodeRecord};
 use rackwright_validate::{self as validate, LaneTarget, MeasureRequest, Measured, ServedLane, TrafficSetup};
 
-use super::bench::{self, Bench};
-use super::settings::Settings;
+use super::machines::{self, Machines};
 use super::{deployment, is_wanted};
-use crate::core::Core;
-use crate::perform;
 
 /// Most sets of further rounds.
 const FURTHER: usize = 2;
@@ -79,14 +79,14 @@ pub async fn run(core: &Arc<Core>, id: &ClusterId, began: &NetworkTest, nodes: V
         return Some(found);
     }
     match open(core, began, &nodes).await {
-        Ok((bench, rule)) => {
-            let lanes = Lanes::of(&bench, site.as_deref(), &nodes, core.config.network_test.rdma);
-            lanes.excluded(&bench, &mut found);
+        Ok((machines, rule)) => {
+            let lanes = Lanes::of(&machines, site.as_deref(), &nodes, core.config.network_test.rdma);
+            lanes.excluded(&machines, &mut found);
             let run = Run {
                 core,
                 id,
                 began,
-                bench: &bench,
+                machines: &machines,
                 lanes,
                 rule,
                 usual: usual(began),
@@ -97,10 +97,10 @@ pub async fn run(core: &Arc<Core>, id: &ClusterId, began: &NetworkTest, nodes: V
                 .await
                 .is_none()
             {
-                let _ = tokio::time::timeout(CLOSING, bench.close()).await;
+                let _ = tokio::time::timeout(CLOSING, machines.close()).await;
                 return None;
             }
-            note_unclean(&mut found, bench.close().await);
+            note_unclean(&mut found, machines.close().await);
         }
         Err(why) => found.refused = Some(why),
     }
@@ -117,9 +117,9 @@ pub(super) fn note_unclean(found: &mut Found, left: BTreeMap<usize, String>) {
     }
 }
 
-async fn open(core: &Arc<Core>, began: &NetworkTest, nodes: &[NodeRecord]) -> Result<(Bench, Rule), String> {
+async fn open(core: &Arc<Core>, began: &NetworkTest, nodes: &[NodeRecord]) -> Result<(Machines, Rule), String> {
     let settings = &core.config.network_test;
-    let program = bench::program(&settings.file()?).await?;
+    let program = machines::program(&settings.file()?).await?;
     let profile = perform::thresholds(core, nodes.first().map_or("", |node| &node.spec.sku)).await?;
     let mut token = [0; 16];
     core.rng.fill(&mut token).map_err(|e| e.to_string())?;
@@ -135,7 +135,7 @@ async fn open(core: &Arc<Core>, began: &NetworkTest, nodes: &[NodeRecord]) -> Re
         floor_gbit_per_s: profile.network_min_gbit_per_s,
         share_of_usual: profile.network_min_share,
     };
-    Ok((Bench::open(core, nodes, &program, setup).await, rule))
+    Ok((Machines::open(core, nodes, &program, setup).await, rule))
 }
 
 fn usual(began: &NetworkTest) -> Usual {
@@ -160,21 +160,21 @@ struct Lanes {
 
 impl Lanes {
     /// The lanes of the nodes. With `rdma`, adapters without an IP address count as well.
-    fn of(bench: &Bench, site: Option<&Site>, nodes: &[NodeRecord], rdma: bool) -> Self {
+    fn of(machines: &Machines, site: Option<&Site>, nodes: &[NodeRecord], rdma: bool) -> Self {
         let mut of = Vec::new();
         let mut counts: BTreeMap<Lane, usize> = BTreeMap::new();
         for (at, node) in nodes.iter().enumerate() {
             let mut lanes = BTreeMap::new();
-            let served = bench.machine(at).map_or(&[][..], |machine| &machine.served.lanes);
-            for lane in served.iter().filter(|lane| rdma || lane.address.is_some()) {
-                if let Some(known) = site.and_then(|site| place(site, &node.id, lane)) {
-                    *counts.entry(known).or_default() += 1;
-                    lanes.insert(known, lane.clone());
-                }
+            let served = machines.machine(at).map_or(&[][..], |machine| &machine.server.lanes);
+            let served: Vec<&ServedLane> = served.iter().filter(|lane| rdma || lane.address.is_some()).collect();
+            let known = site.map_or_else(BTreeMap::new, |site| places(site, &node.id, &served));
+            for (known, lane) in known {
+                *counts.entry(known).or_default() += 1;
+                lanes.insert(known, lane.clone());
             }
             of.push(lanes);
         }
-        let takes_part = (0..nodes.len()).filter(|at| bench.machine(*at).is_ok()).count();
+        let takes_part = (0..nodes.len()).filter(|at| machines.machine(*at).is_ok()).count();
         let most = |count: usize| count * 2 > takes_part && count > 1;
         let common = counts
             .into_iter()
@@ -187,19 +187,18 @@ impl Lanes {
     }
 
     /// Notes the nodes that do not take part or lack a common lane.
-    fn excluded(&self, bench: &Bench, found: &mut Found) {
+    fn excluded(&self, machines: &Machines, found: &mut Found) {
         for (node, lanes) in self.of.iter().enumerate() {
-            if let Err(why) = bench.machine(node) {
+            if let Err(why) = machines.machine(node) {
                 found
                     .excluded
                     .insert(node, format!("the node could not take part in the network test: {why}"));
                 continue;
             }
-            let missing: Vec<String> = self
-                .common
-                .iter()
-                .filter(|lane| !lanes.contains_key(lane))
-                .map(|lane| found.topology.end_text(node, *lane))
+            let own: BTreeSet<Lane> = lanes.keys().copied().collect();
+            let missing: Vec<String> = missing(&found.topology, node, &own, &self.common)
+                .into_iter()
+                .map(|lane| found.topology.end_text(node, lane))
                 .collect();
             if !missing.is_empty() {
                 let why = format!(
@@ -212,55 +211,74 @@ impl Lanes {
     }
 
     /// The lanes from one node to another.
-    fn between(&self, bench: &Bench, a: usize, b: usize) -> Vec<(Lane, LaneTarget)> {
-        let Ok(server) = bench.machine(b) else {
+    fn between(&self, machines: &Machines, a: usize, b: usize) -> Vec<(Lane, LaneTarget)> {
+        let Ok(machine) = machines.machine(b) else {
             return Vec::new();
         };
-        let port = server.served.port;
+        let port = machine.server.port;
         if self.common.is_empty() {
             let goal = LaneTarget {
                 lane: "-".to_owned(),
                 peer: None,
-                address: server.address,
+                address: machine.address,
                 port,
             };
             return vec![(Lane::Address, goal)];
         }
-        let way = |lane: &Lane| {
+        let method = |lane: &Lane| {
             let (from, to) = (self.of.get(a)?.get(lane)?, self.of.get(b)?.get(lane)?);
             // If one of the two lanes has no address, the nodes' own addresses serve to agree on RDMA.
             let own = to.address.filter(|_| from.address.is_some());
             let goal = LaneTarget {
                 lane: from.name.clone(),
                 peer: own.is_none().then(|| to.name.clone()),
-                address: own.unwrap_or(server.address),
+                address: own.unwrap_or(machine.address),
                 port,
             };
             Some((*lane, goal))
         };
-        self.common.iter().filter_map(way).collect()
+        self.common.iter().filter_map(method).collect()
     }
 }
 
-/// The lane's adapter in the SKU: by its GUID if the site knows it, else by its name.
-fn place(site: &Site, node: &NodeId, lane: &ServedLane) -> Option<Lane> {
-    let node = site.node_named(node.as_str())?;
-    let guid = u64::from_str_radix(lane.guid.trim_start_matches("0x"), 16).ok();
-    let by_guid = site
-        .node(node)
-        .port_guids
-        .iter()
-        .position(|known| known.is_some() && *known == guid);
-    let by_name = || site.sku_of(node).hcas.iter().position(|hca| *hca.name == *lane.name);
-    let at = by_guid.or_else(by_name)?;
-    u8::try_from(at).ok().map(Lane::Hca)
+/// The adapters of a node's lanes in the SKU: by the GUID if the site knows it, else by the name. A machine without one of
+/// its adapters may give the name of this adapter to another one, so a name counts only for an adapter without a GUID match.
+pub(super) fn places<'l>(site: &Site, node: &NodeId, lanes: &[&'l ServedLane]) -> BTreeMap<Lane, &'l ServedLane> {
+    let Some(node) = site.node_named(node.as_str()) else {
+        return BTreeMap::new();
+    };
+    let lane = |at: usize| u8::try_from(at).ok().map(Lane::Hca);
+    let (mut found, mut unknown) = (BTreeMap::new(), Vec::new());
+    for one in lanes {
+        let guid = u64::from_str_radix(one.guid.trim_start_matches("0x"), 16).ok();
+        let mut guids = site.node(node).port_guids.iter();
+        match guids.position(|known| known.is_some() && *known == guid).and_then(lane) {
+            Some(known) => _ = found.insert(known, *one),
+            None => unknown.push(*one),
+        }
+    }
+    for one in unknown {
+        let mut hcas = site.sku_of(node).hcas.iter();
+        if let Some(known) = hcas.position(|hca| *hca.name == *one.name).and_then(lane) {
+            found.entry(known).or_insert(one);
+        }
+    }
+    found
+}
+
+/// The common lanes that a node should have and lacks. A lane without a cable in the site is not expected, as long as the
+/// node has another common lane.
+pub(super) fn missing(topology: &Topology, node: usize, own: &BTreeSet<Lane>, common: &BTreeSet<Lane>) -> Vec<Lane> {
+    let takes_part = !own.is_disjoint(common);
+    let lacks = |lane: &&Lane| !own.contains(lane) && (!takes_part || topology.may_have(node, **lane));
+    common.iter().filter(lacks).copied().collect()
 }
 
 struct Run<'a> {
     core: &'a Core,
     id: &'a ClusterId,
     began: &'a NetworkTest,
-    bench: &'a Bench,
+    machines: &'a Machines,
     lanes: Lanes,
     rule: Rule,
     usual: Usual,
@@ -297,7 +315,7 @@ impl Run<'_> {
 
     fn order(&self, a: usize, b: usize, one_way: bool) -> (Vec<Lane>, MeasureRequest) {
         let settings = &self.core.config.network_test;
-        let ways = self.lanes.between(self.bench, a, b);
+        let ways = self.lanes.between(self.machines, a, b);
         let lanes = ways.iter().map(|(lane, ..)| *lane).collect();
         let order = MeasureRequest {
             ms: u64::from(settings.seconds) * 1000,
@@ -312,7 +330,7 @@ impl Run<'_> {
     /// Tests the pairs with two taking part, each on all their common lanes.
     async fn round(&self, round: &Round) -> Vec<Test> {
         let takes_part =
-            |pair: &&(usize, usize)| self.bench.machine(pair.0).is_ok() && self.bench.machine(pair.1).is_ok();
+            |pair: &&(usize, usize)| self.machines.machine(pair.0).is_ok() && self.machines.machine(pair.1).is_ok();
         let (mut pairs, mut orders) = (Vec::new(), Vec::new());
         for (a, b) in round.iter().filter(takes_part) {
             let (lanes, order) = self.order(*a, *b, false);
@@ -322,11 +340,11 @@ impl Run<'_> {
             }
         }
         let mut tests = Vec::new();
-        for (place, measured) in self.bench.measure(orders, false).await {
-            let Some((a, b, lanes, asked)) = pairs.get(place) else {
+        for (place, measured) in self.machines.measure(orders, false).await {
+            let Some((a, b, lanes, goals)) = pairs.get(place) else {
                 continue;
             };
-            for (lane, goal) in lanes.iter().zip(asked) {
+            for (lane, goal) in lanes.iter().zip(goals) {
                 let of = match &measured {
                     Ok(all) => all
                         .iter()
@@ -347,7 +365,7 @@ impl Run<'_> {
             shift.iter().map(|(a, b)| (*a, self.order(*a, *b, true).1)).collect();
         let count = orders.len();
         let mut rates = vec![0.0; count];
-        for (place, measured) in self.bench.measure(orders, true).await {
+        for (place, measured) in self.machines.measure(orders, true).await {
             let sent = |one: &Measured| one.sent.map_or(0.0, |rate| rate.gbit_per_s.max(0.0));
             rates[place] = measured.iter().flatten().map(sent).sum();
         }

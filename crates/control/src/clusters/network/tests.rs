@@ -1,256 +1,14 @@
-use std::time::Duration;
-
-use rackwright_lifecycle::cluster::Wait;
-use rackwright_lifecycle::{ClusterId, NodeId};
+use rackwright_ground::config::network_test::Settings;
+use rackwright_lifecycle::NodeId;
 use rackwright_planner::handover::Verdict;
 use rackwright_planner::network::{Lane, Rule, Test, Topology, Transport, Usual, judge};
+use rackwright_site::generate::{ReferenceSku, Request, site_file};
+use rackwright_site::model::{Port, Site};
+use rackwright_validate::ServedLane;
 
 use super::*;
-use crate::clusters::tests::{build, check, cluster, hall, names, spec, step};
-use crate::grpc::test_calls::create_cluster;
 
-/// A program that exists but cannot be sent: there are no machines behind these rows.
-const ON: &str = "network_test: {program: /bin/sh}\n";
 const LATER: Timestamp = Timestamp(i64::MAX / 2);
-
-/// Tests of a network without machines: each passes at once, or none ever ends.
-struct Play {
-    ends: bool,
-}
-
-impl NetworkTester for Play {
-    fn test<'a>(
-        &'a self,
-        _: &'a Arc<Core>,
-        _: &'a ClusterId,
-        _: &'a NetworkTest,
-        nodes: Vec<NodeRecord>,
-    ) -> TestFuture<'a> {
-        if !self.ends {
-            return Box::pin(std::future::pending());
-        }
-        let names: Vec<String> = nodes.into_iter().map(|node| node.id.to_string()).collect();
-        let found = Found {
-            fresh: (0..names.len()).collect(),
-            topology: Topology::bare(&names),
-            ..Found::default()
-        };
-        Box::pin(std::future::ready(Some(found)))
-    }
-}
-
-/// A cluster with checked nodes, and its network test begun.
-async fn begun(core: &Arc<Core>) {
-    create_cluster(core, "1", "alpha", spec("acme", 4)).await.unwrap();
-    step(core, "alpha").await;
-    for node in names(core, "alpha").await {
-        check(core, &node).await;
-    }
-    assert_eq!(step(core, "alpha").await, State::Validating);
-}
-
-async fn let_go(core: &Core) -> usize {
-    let nodes = nodes(core, "alpha").await.into_iter();
-    let seats = nodes.filter_map(|node| node.node.claim?.cluster?.let_go);
-    seats.count()
-}
-
-#[tokio::test]
-async fn the_tester_makes_the_test_and_the_nodes_that_passed_are_let_go() {
-    let mut core = hall(32, ON).await;
-    core.parts().clusters.tester = Tester(Arc::new(Play { ends: true }));
-    begun(&core).await;
-    let ended = async {
-        while cluster(&core, "alpha").await.network.unwrap().until.is_some() {
-            core.clusters.due.notified().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
-    step(&core, "alpha").await;
-    assert_eq!(cluster(&core, "alpha").await.network.unwrap().passed.len(), 4);
-    assert_eq!(let_go(&core).await, 4);
-}
-
-#[tokio::test]
-async fn a_run_is_a_task_of_its_process_and_ends_with_it() {
-    let mut core = hall(32, ON).await;
-    let tasks = crate::core::Tasks::default();
-    core.parts().clusters.tester = Tester(Arc::new(Play { ends: false }));
-    core.parts().tasks = Some(tasks.clone());
-    begun(&core).await;
-    let mut running = std::mem::take(&mut *tasks.lock().unwrap());
-    assert_eq!(running.len(), 1);
-    running.shutdown().await;
-    let held: &Arc<Core> = &core;
-    assert_eq!(Arc::strong_count(held), 1, "the task holds the core");
-    assert_eq!(let_go(&core).await, 0);
-}
-
-async fn nodes(core: &Core, id: &str) -> Vec<NodeRecord> {
-    core.store
-        .nodes_of_cluster(&Scope::Site, &ClusterId::stored(id))
-        .await
-        .unwrap()
-}
-
-#[tokio::test]
-async fn without_a_test_the_cluster_is_handed_over_and_its_report_says_so() {
-    let core = hall(32, "network_test: {enabled: false}\n").await;
-    build(&core, "alpha", "acme", 3).await;
-    let record = cluster(&core, "alpha").await;
-    let told = "the network test was skipped: network_test.enabled is false";
-    assert_eq!(words(&record), told);
-    let files = crate::clusters::pack::make(&core, &record, &nodes(&core, "alpha").await)
-        .await
-        .unwrap();
-    let report = files.iter().find(|file| file.name == "validation.md").unwrap();
-    assert!(report.text.contains(told), "{}", report.text);
-}
-
-#[tokio::test]
-async fn a_test_that_reaches_no_node_blames_none_and_is_tried_again_after_its_pause() {
-    let core = hall(32, ON).await;
-    create_cluster(&core, "1", "alpha", spec("acme", 4)).await.unwrap();
-    step(&core, "alpha").await;
-    for node in names(&core, "alpha").await {
-        check(&core, &node).await;
-    }
-    assert_eq!(step(&core, "alpha").await, State::Validating);
-    let ended = async {
-        while cluster(&core, "alpha").await.network.unwrap().until.is_some() {
-            core.clusters.due.notified().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
-    assert_eq!(step(&core, "alpha").await, State::Validating);
-    let record = cluster(&core, "alpha").await;
-    let why = "4 of 4 nodes are at fault, so many that a common cause is likely: ";
-    let is_at_fault = matches!(&record.wait, Wait::NetworkFault { fault } if fault.starts_with(why));
-    assert!(is_at_fault, "{:?}", record.wait);
-    let test = record.network.unwrap();
-    assert_eq!((test.faults.len(), test.passed.len()), (0, 0));
-    let pause = test.again_at.unwrap().since(test.ended_at.unwrap());
-    assert_eq!(pause, seconds(AGAIN_S));
-    for node in nodes(&core, "alpha").await {
-        assert!(
-            node.node.claim.unwrap().cluster.unwrap().let_go.is_none(),
-            "{} was let go",
-            node.id
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_run_is_lost_when_its_process_or_its_time_is_over_and_holds_for_the_systems_that_it_tested() {
-    let core = hall(32, ON).await;
-    create_cluster(&core, "1", "alpha", spec("acme", 2)).await.unwrap();
-    let nodes = nodes(&core, "alpha").await;
-    let mut record = cluster(&core, "alpha").await;
-    let now = clock::now();
-    assert_eq!(fact(&core, &record, &nodes, now), Network::Untested);
-    let of: BTreeMap<NodeId, String> = nodes.iter().map(|node| (node.id.clone(), deployment(node))).collect();
-    let running = NetworkTest {
-        run: "r".into(),
-        replica: "another".into(),
-        until: Some(LATER),
-        members: of.clone(),
-        ..NetworkTest::default()
-    };
-    record.network = Some(running.clone());
-    assert_eq!(fact(&core, &record, &nodes, now), Network::Running(LATER));
-    assert_eq!(
-        fact(&core, &record, &nodes, LATER),
-        Network::Untested,
-        "its time is over"
-    );
-    record.network.as_mut().unwrap().replica.clone_from(&core.replica);
-    assert_eq!(
-        fact(&core, &record, &nodes, now),
-        Network::Untested,
-        "this process does not make it"
-    );
-    core.clusters.tests.begin("r");
-    assert_eq!(fact(&core, &record, &nodes, now), Network::Running(LATER));
-
-    let test = record.network.as_mut().unwrap();
-    (test.until, test.passed) = (None, of);
-    assert_eq!(fact(&core, &record, &nodes, now), Network::Passed);
-    let mut reimaged = nodes.clone();
-    reimaged[0].node.claim.as_mut().unwrap().deployment += 1;
-    assert_eq!(
-        fact(&core, &record, &reimaged, now),
-        Network::Untested,
-        "another system"
-    );
-    let test = record.network.as_mut().unwrap();
-    let tested = deployment(&nodes[1]);
-    test.faults.insert(nodes[1].id.clone(), (tested, "cable c7".into()));
-    test.passed.remove(&nodes[1].id);
-    let faulty = Network::Faulty {
-        nodes: [(nodes[1].id.clone(), "cable c7".to_owned())].into(),
-        passed: [nodes[0].id.clone()].into(),
-    };
-    assert_eq!(fact(&core, &record, &nodes, now), faulty);
-    let test = record.network.as_mut().unwrap();
-    test.faults.clear();
-    (test.blocked, test.again_at) = ("switch leaf-1".into(), Some(LATER));
-    assert!(matches!(fact(&core, &record, &nodes, now), Network::Blocked { .. }));
-    assert_eq!(
-        fact(&core, &record, &reimaged, now),
-        Network::Untested,
-        "with a new node it is tried at once"
-    );
-}
-
-#[tokio::test]
-async fn a_result_of_a_run_that_the_row_does_not_name_changes_nothing() {
-    let core = hall(32, ON).await;
-    create_cluster(&core, "1", "alpha", spec("acme", 2)).await.unwrap();
-    let old = NetworkTest {
-        run: "old".into(),
-        until: Some(LATER),
-        ..NetworkTest::default()
-    };
-    let mut tx = core.store.write().await.unwrap();
-    let mut record = tx.cluster(&"alpha".into()).await.unwrap();
-    record.network = Some(NetworkTest {
-        run: "new".into(),
-        ..old.clone()
-    });
-    tx.save_cluster(&mut record, clock::now()).await.unwrap();
-    core.commit(tx).await.unwrap();
-    let before = cluster(&core, "alpha").await;
-    outcome::store(&core, &"alpha".into(), &old, &Found::default())
-        .await
-        .unwrap();
-    assert_eq!(cluster(&core, "alpha").await, before);
-}
-
-#[tokio::test]
-async fn a_process_that_stops_waits_until_its_runs_have_cleaned_the_nodes() {
-    let core = hall(32, ON).await;
-    core.clusters.tests.begin("r");
-    core.stop.cancel();
-    let mut stopping = tokio::spawn(crate::clusters::run(core.clone()));
-    let early = tokio::time::timeout(Duration::from_millis(300), &mut stopping).await;
-    assert!(early.is_err(), "it did not wait for the run");
-    core.clusters.tests.end("r");
-    core.clusters.due.notify_one();
-    stopping.await.unwrap();
-}
-
-#[tokio::test]
-async fn a_run_that_ends_because_the_process_stops_stores_nothing() {
-    let core = hall(32, ON).await;
-    create_cluster(&core, "1", "alpha", spec("acme", 4)).await.unwrap();
-    core.stop.cancel();
-    let (record, nodes) = (cluster(&core, "alpha").await, nodes(&core, "alpha").await);
-    begin(&core, record, nodes, clock::now()).await.unwrap();
-    ended(&core).await;
-    assert!(!core.clusters.tests.is_any());
-    let test = cluster(&core, "alpha").await.network.unwrap();
-    assert!(test.until.is_some() && test.faults.is_empty() && test.blocked.is_empty());
-}
 
 const NAMES: [&str; 5] = ["n0", "n1", "n2", "n3", "n4"];
 
@@ -375,4 +133,71 @@ fn a_run_of_thousands_of_nodes_has_a_time_by_which_it_is_over() {
     let settings = Settings::default();
     assert!(plan::longest_s(&settings, 2) < 3600);
     assert!(plan::longest_s(&settings, 4096) < 6 * 3600);
+}
+
+/// Four nodes of eight HCAs.
+fn site() -> Site {
+    let text = site_file(&Request::new(ReferenceSku::DgxH100, 4)).unwrap();
+    let name = "site.yaml";
+    let checked = rackwright_site::file::check(&[rackwright_site::file::Source { name, text: &text }]);
+    checked.site.unwrap()
+}
+
+fn lane(name: &str, guid: u64) -> ServedLane {
+    ServedLane {
+        name: name.to_owned(),
+        guid: format!("{guid:#x}"),
+        address: None,
+    }
+}
+
+#[test]
+fn a_node_without_a_planned_cable_is_tested_on_its_other_lanes() {
+    let mut site = site();
+    let node = site.node_named("gpu-2").unwrap();
+    let is = |port: Port| matches!(port, Port::Hca { node: other, hca: 3 } if other == node);
+    site.cables.retain(|cable| !is(cable.a) && !is(cable.b));
+    let topology = Topology::of_site(&site, &["gpu-1", "gpu-2"].map(str::to_owned));
+    let common: BTreeSet<Lane> = (0..8).map(Lane::Hca).collect();
+    let without = |hca: u8| -> BTreeSet<Lane> {
+        let lanes = common.iter().filter(|lane| **lane != Lane::Hca(hca));
+        lanes.copied().collect()
+    };
+    assert_eq!(plan::missing(&topology, 1, &without(3), &common), Vec::<Lane>::new());
+    // A lane with a cable is missing, and so is every lane of a node that has none of the others.
+    assert_eq!(plan::missing(&topology, 1, &without(4), &common), [Lane::Hca(4)]);
+    assert_eq!(plan::missing(&topology, 0, &without(3), &common), [Lane::Hca(3)]);
+    assert_eq!(plan::missing(&topology, 1, &BTreeSet::new(), &common).len(), 8);
+    // Without cables in the site, every lane is expected.
+    let bare = Topology::bare(&["gpu-1", "gpu-2"].map(str::to_owned));
+    assert_eq!(plan::missing(&bare, 1, &without(3), &common), [Lane::Hca(3)]);
+}
+
+#[test]
+fn a_name_counts_only_for_an_adapter_that_no_guid_names() {
+    let mut site = site();
+    let node = site.node_named("gpu-2").unwrap();
+    let names: Vec<String> = site.sku_of(node).hcas.iter().map(|hca| hca.name.to_string()).collect();
+    site.nodes[node.index()].port_guids = (0..8).map(|hca| Some(0xa0 + hca)).collect();
+    // The machine has no adapter 0: each other adapter has the name of the one before it.
+    let shifted: Vec<ServedLane> = (1..8)
+        .map(|hca: usize| lane(&names[hca - 1], 0xa0 + hca as u64))
+        .collect();
+    let served: Vec<&ServedLane> = shifted.iter().collect();
+    let places = plan::places(&site, &NodeId::stored("gpu-2"), &served);
+    let expected: Vec<Lane> = (1..8).map(Lane::Hca).collect();
+    assert_eq!(places.keys().copied().collect::<Vec<_>>(), expected);
+    assert_eq!(places[&Lane::Hca(1)].name, names[0]);
+    // Adapter 5 was replaced: its GUID is unknown, and its name is free.
+    let replaced: Vec<ServedLane> = (0..8)
+        .map(|hca: usize| lane(&names[hca], if hca == 5 { 0xff } else { 0xa0 + hca as u64 }))
+        .collect();
+    let served: Vec<&ServedLane> = replaced.iter().collect();
+    let places = plan::places(&site, &NodeId::stored("gpu-2"), &served);
+    assert_eq!(places[&Lane::Hca(5)].guid, "0xff");
+    // An unknown adapter does not take the place of a known one.
+    let stranger = lane(&names[4], 0xff);
+    let known = lane("mlx9", 0xa4);
+    let places = plan::places(&site, &NodeId::stored("gpu-2"), &[&stranger, &known]);
+    assert_eq!(places.into_iter().collect::<Vec<_>>(), [(Lane::Hca(4), &known)]);
 }

@@ -5,6 +5,8 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
+use rackwright_ground::bmc::bmc_password_purpose;
+use rackwright_ground::testing::{self, TestCore};
 use rackwright_lifecycle::{Agent, Attempt, Effect, NodeId, Outcome, State};
 use rackwright_redfish::LoginMethod;
 use rackwright_store::{EffectRow, Scope};
@@ -12,8 +14,6 @@ use secrecy::SecretString;
 use serde::Serialize;
 
 use super::*;
-use crate::bmc::bmc_password_purpose;
-use crate::testing::{self, TestCore};
 
 const SYSTEM: &str = "/redfish/v1/Systems/1";
 
@@ -25,20 +25,20 @@ struct System {
 
 /// A BMC with this answer and status. It counts requests.
 struct Bmc {
-    says: Mutex<(u16, &'static str)>,
-    asked: AtomicUsize,
+    answer: Mutex<(u16, &'static str)>,
+    requests: AtomicUsize,
 }
 
 impl Bmc {
     async fn start() -> (Arc<Self>, String) {
         let bmc = Arc::new(Self {
-            says: Mutex::new((200, "Off")),
-            asked: AtomicUsize::new(0),
+            answer: Mutex::new((200, "Off")),
+            requests: AtomicUsize::new(0),
         });
         let own = bmc.clone();
         let answer = async move || {
-            own.asked.fetch_add(1, Ordering::SeqCst);
-            let (status, power) = *own.says.lock().unwrap();
+            own.requests.fetch_add(1, Ordering::SeqCst);
+            let (status, power) = *own.answer.lock().unwrap();
             (StatusCode::from_u16(status).unwrap(), Json(System { power })).into_response()
         };
         let app = Router::new().route(SYSTEM, get(answer));
@@ -48,8 +48,8 @@ impl Bmc {
         (bmc, address)
     }
 
-    fn says(&self, status: u16, power: &'static str) {
-        *self.says.lock().unwrap() = (status, power);
+    fn set_answer(&self, status: u16, power: &'static str) {
+        *self.answer.lock().unwrap() = (status, power);
     }
 }
 
@@ -123,27 +123,27 @@ async fn a_power_loss_is_reported_once_and_no_change_is_not_written() {
     let mut seen = 0;
     let before = bench.readings().await;
     assert_eq!(bench.look(0).await, Look::Same);
-    assert_eq!(bench.bmc.asked.load(Ordering::SeqCst), 1, "one request a look");
+    assert_eq!(bench.bmc.requests.load(Ordering::SeqCst), 1, "one request a look");
     assert_eq!(bench.readings().await, before);
     assert!(bench.events(&mut seen).await.is_empty());
 
-    bench.bmc.says(200, "On");
+    bench.bmc.set_answer(200, "On");
     assert_eq!(bench.look(0).await, Look::Changed);
     assert_eq!(bench.readings().await.power.last(), Some(&Power::On));
     assert_eq!(bench.events(&mut seen).await, ["power.on"]);
     assert_eq!(bench.look(0).await, Look::Same);
-    bench.bmc.says(200, "PoweringOff");
+    bench.bmc.set_answer(200, "PoweringOff");
     assert_eq!(bench.look(0).await, Look::Unsettled);
     assert!(bench.events(&mut seen).await.is_empty());
 
-    bench.bmc.says(200, "Off");
+    bench.bmc.set_answer(200, "Off");
     assert_eq!(bench.look(0).await, Look::Changed);
     let readings = bench.readings().await;
     assert_eq!(readings.power.last(), Some(&Power::Off));
     assert_eq!(readings.agent.last(), Some(&Agent::Absent));
     assert_eq!(bench.events(&mut seen).await, ["power.off"]);
-    let told = &bench.core.store.events(&Scope::Site, 0, "", 1000).await.unwrap()[1];
-    assert_eq!(told.message, "n1 is off, and no operation requested this");
+    let event = &bench.core.store.events(&Scope::Site, 0, "", 1000).await.unwrap()[1];
+    assert_eq!(event.message, "n1 is off, and no operation requested this");
     let record = bench.core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert_eq!(
         (record.node.state, record.version),
@@ -153,10 +153,10 @@ async fn a_power_loss_is_reported_once_and_no_change_is_not_written() {
 }
 
 #[tokio::test]
-async fn a_bmc_is_lost_after_three_looks_and_back_with_the_next_answer_each_told_once() {
+async fn a_bmc_is_lost_after_three_failed_polls_and_back_with_the_next_answer_with_one_event_each() {
     let bench = Bench::new().await;
     let mut seen = 0;
-    bench.bmc.says(500, "");
+    bench.bmc.set_answer(500, "");
     for silent in 0..2 {
         assert_eq!(bench.look(silent).await, Look::Silent);
         assert!(bench.events(&mut seen).await.is_empty());
@@ -170,7 +170,7 @@ async fn a_bmc_is_lost_after_three_looks_and_back_with_the_next_answer_each_told
     assert!(why.contains(&bench.address) && why.contains("500"), "{why}");
     assert_eq!(bench.look(3).await, Look::Silent);
     assert!(bench.events(&mut seen).await.is_empty());
-    bench.bmc.says(200, "Off");
+    bench.bmc.set_answer(200, "Off");
     assert_eq!(bench.look(4).await, Look::Same);
     assert_eq!(bench.events(&mut seen).await, ["bmc.back"]);
     let bmc = bench.readings().await.bmc;
@@ -183,7 +183,7 @@ async fn a_bmc_is_lost_after_three_looks_and_back_with_the_next_answer_each_told
 async fn a_refusal_is_reported_at_once() {
     let bench = Bench::new().await;
     let mut seen = 0;
-    bench.bmc.says(401, "");
+    bench.bmc.set_answer(401, "");
     assert_eq!(bench.look(0).await, Look::Refused);
     assert_eq!(bench.events(&mut seen).await, ["security.bmc-login-refused"]);
     // The refusal changed the node: the next look reports the lost BMC.
@@ -194,10 +194,10 @@ async fn a_refusal_is_reported_at_once() {
 }
 
 #[tokio::test]
-async fn what_the_runner_has_learned_meanwhile_is_not_overwritten() {
+async fn a_newer_reading_of_the_runner_is_not_overwritten() {
     let bench = Bench::new().await;
     let core = &bench.core;
-    bench.bmc.says(200, "On");
+    bench.bmc.set_answer(200, "On");
     let stale = bench.row().await;
     let look_late = async |row: RestingRow| {
         let known = Some(bench.known().await);
@@ -251,7 +251,7 @@ async fn what_the_runner_has_learned_meanwhile_is_not_overwritten() {
 }
 
 #[tokio::test]
-async fn who_works_on_a_node_is_left_alone_and_a_bmc_is_asked_one_thing_at_a_time() {
+async fn a_busy_node_is_not_polled_and_a_bmc_gets_one_request_at_a_time() {
     let bench = Bench::new().await;
     let nudge = bench.core.running_steps.begin(&"n1".into());
     assert!(nudge.is_some());
@@ -260,13 +260,13 @@ async fn who_works_on_a_node_is_left_alone_and_a_bmc_is_asked_one_thing_at_a_tim
     let bmc_lock = bench.bmc_locks.begin(&bench.address);
     assert!(bmc_lock.is_some());
     assert_eq!(bench.look(0).await, Look::Unsettled);
-    assert_eq!(bench.bmc.asked.load(Ordering::SeqCst), 0);
+    assert_eq!(bench.bmc.requests.load(Ordering::SeqCst), 0);
     drop(bmc_lock);
     assert_eq!(bench.look(0).await, Look::Same);
 }
 
 #[tokio::test]
-async fn a_hint_makes_the_power_of_a_node_that_is_worked_with_unknown_unless_it_was_seen_a_moment_ago() {
+async fn a_hint_makes_the_power_of_a_busy_node_unknown_unless_it_was_just_read() {
     let core = testing::core().await;
     let old = Reading::Known {
         value: Power::On,

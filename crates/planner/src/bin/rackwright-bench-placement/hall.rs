@@ -126,12 +126,13 @@ fn add_unit(spec: &mut HallSpec, unit: u32) {
         for _ in 0..4 {
             spec.nodes.push(NodeSpec {
                 name: format!("gpu-{:06}", spec.nodes.len() + 1),
-                unit: UnitId(unit),
+                unit: Some(UnitId(unit)),
                 sku: SkuId(0),
                 psus: vec![strips[0], strips[0], strips[1], strips[1]],
                 cooling: vec![(cooling, NODE_W)],
                 labels: vec![rack_label, LabelId(row_label as u32)],
                 excluded: false,
+                impaired: false,
             });
         }
     }

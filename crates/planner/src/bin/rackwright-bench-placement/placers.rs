@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_placement::{ClusterId, Hall, UnitId, check, find};
+use rackwright_placement::{ClusterId, Hall, UnitId, find};
 
 use crate::hall::{WIDTH, plain};
 
@@ -56,7 +56,7 @@ impl Placer for HallPlacer {
         let hall = &self.0;
         let placement = hall.clusters().get(&ClusterId(cluster));
         placement.map_or((false, false), |p| {
-            let sound = check(hall.wirings(), p.request.bandwidth, &p.units, &p.cores).is_ok();
+            let sound = hall.check_rule(p).is_ok();
             (p.units.len() > 1, !sound)
         })
     }

@@ -36,7 +36,7 @@ fn a_drive_has_whole_blocks_and_an_end() {
 }
 
 #[test]
-fn one_that_was_written_in_too_many_places_never_looks_erased() {
+fn a_drive_with_too_many_writes_never_looks_erased() {
     let bytes = 3 * RUNS as u64 * BLOCK as u64;
     let drive = open(bytes);
     for block in 0..=RUNS as u64 {
@@ -49,7 +49,7 @@ fn one_that_was_written_in_too_many_places_never_looks_erased() {
 }
 
 #[test]
-fn no_drive_has_a_node_that_exists() {
+fn no_simulated_drive_has_a_real_device_node() {
     let drives = SimDrives::new([drive().drive]);
     let facts = drives.list().remove(0);
     assert!(!facts.node.exists() && !facts.node.starts_with("/dev"), "{facts:?}");
@@ -65,7 +65,7 @@ fn no_drive_has_a_node_that_exists() {
 }
 
 #[test]
-fn a_system_boots_when_it_is_whole_and_any_write_ends_it() {
+fn a_system_boots_when_it_is_complete_and_any_write_removes_it() {
     let install = |drive: &Open| {
         drive.drive.write_image("b3-00", BYTES / 2).unwrap();
         assert!(drive.drive.installed().is_none(), "not whole yet");
@@ -91,7 +91,7 @@ fn a_system_boots_when_it_is_whole_and_any_write_ends_it() {
         assert!(drive.drive.installed().is_none());
         assert!(
             drive.drive.put_seed(|_| ()).is_err(),
-            "there is nothing to put a seed beside"
+            "there is no installed system for the seed"
         );
         drive.drive.settle();
         assert!(drive.drive.installed().is_none());
@@ -122,7 +122,7 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     /// Every act changes only the touched blocks, and zeroed blocks or blocks set to ones read so.
     #[test]
-    fn only_what_is_touched_changes(acts in prop::collection::vec(act(), 1..30)) {
+    fn only_touched_blocks_change(acts in prop::collection::vec(act(), 1..30)) {
         let drive = drive();
         for act in acts {
             let before = read(&drive);

@@ -59,10 +59,10 @@ impl Script {
 
     /// Whether the machine's connections to the control plane may be disturbed, now or later.
     pub(in crate::fleet) fn spoils_connections(&self, node: usize) -> bool {
-        let spoils = |kind| matches!(kind, Kind::HeartbeatLost(_) | Kind::ImageCut(_));
+        let breaks = |kind| matches!(kind, Kind::HeartbeatLost(_) | Kind::ImageCut(_));
         self.rules
             .iter()
-            .any(|rule| spoils(rule.kind) && rule.nodes.contain(node))
+            .any(|rule| breaks(rule.kind) && rule.nodes.contain(node))
     }
 
     /// Whether the machine's agent may crash and be restarted in the same boot.

@@ -284,7 +284,7 @@ impl Script {
     }
 
     /// The parts of which the machine lacks one. Every call returns the same.
-    pub(super) fn lacks(&self, moment: Moment<'_>) -> impl Iterator<Item = Part> {
+    pub(super) fn missing_parts(&self, moment: Moment<'_>) -> impl Iterator<Item = Part> {
         let rules = self.rules.iter().enumerate();
         rules.filter_map(move |(index, rule)| match rule.kind {
             Kind::WrongInventory(part) => {
@@ -327,10 +327,10 @@ impl Script {
 
     /// The value of the first rule that occurs, among those for which `says` returns a value. The occasion counts for
     /// each of them, even after an earlier one has occurred.
-    fn first<T>(&self, moment: Moment<'_>, says: impl Fn(&Rule) -> Option<T>) -> Option<T> {
+    fn first<T>(&self, moment: Moment<'_>, value: impl Fn(&Rule) -> Option<T>) -> Option<T> {
         let rules = self.rules.iter().enumerate();
-        let said = rules.filter_map(|(index, rule)| says(rule).filter(|_| self.triggers(index, rule, moment)));
-        said.reduce(|first, _| first)
+        let outcomes = rules.filter_map(|(index, rule)| value(rule).filter(|_| self.triggers(index, rule, moment)));
+        outcomes.reduce(|first, _| first)
     }
 
     fn triggers(&self, index: usize, rule: &Rule, moment: Moment<'_>) -> bool {

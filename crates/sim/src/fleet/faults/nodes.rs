@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_machine_is_refused() {
+    fn unknown_machines_are_refused() {
         for text in [
             "",
             "-",

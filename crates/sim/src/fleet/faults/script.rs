@@ -146,7 +146,7 @@ impl Validator {
     /// The result for an invalid fault does not matter: the script is refused.
     fn rule(&mut self, wire: &WireFault) -> Rule {
         let kind = self.kind(wire);
-        self.belongings(wire, kind);
+        self.check_scope(wire, kind);
         Rule {
             kind: kind.unwrap_or(Kind::Down),
             nodes: self.nodes(wire),
@@ -335,7 +335,7 @@ impl Validator {
     }
 
     /// Fields without a meaning for the kind are refused: the author intended something by them.
-    fn belongings(&mut self, wire: &WireFault, kind: Option<Kind>) {
+    fn check_scope(&mut self, wire: &WireFault, kind: Option<Kind>) {
         let Some(kind) = kind else { return };
         let name = wire.fault.value.as_str();
         let line = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.referenced.line());

@@ -23,7 +23,7 @@ fn faults_of(script: &Script, node: usize, method: &Method, path: &str, requests
 }
 
 #[test]
-fn everything_that_a_script_can_say() {
+fn every_clause_of_a_script_is_read() {
     let script = script(
         r#"
 faults:
@@ -82,7 +82,7 @@ faults:
 }
 
 #[test]
-fn faults_of_a_script_are_told_with_line_and_field() {
+fn faults_of_a_script_are_reported_with_line_and_field() {
     let wrong = r#"faults:
   - fault: bmc-slow
   - fault: bmc-down
@@ -133,7 +133,7 @@ fn faults_of_a_script_are_told_with_line_and_field() {
     after_bytes: 1
 "#;
     let error = Script::parse("faults.yaml", wrong, 1000).unwrap_err().to_string();
-    let told: Vec<&str> = error.lines().collect();
+    let faults: Vec<&str> = error.lines().collect();
     let wanted = [
         "faults.yaml:2: delay_s is missing",
         "faults.yaml:4: nodes: there is no machine 1000: the fleet has machines 0 to 999",
@@ -172,31 +172,31 @@ fn faults_of_a_script_are_told_with_line_and_field() {
         "faults.yaml:47: lasts_s does not apply to write-errors",
         "faults.yaml:48: after_bytes does not apply to write-errors",
     ];
-    assert_eq!(told.len(), wanted.len(), "{error}");
-    for (told, wanted) in told.iter().zip(wanted) {
-        assert!(told.starts_with(wanted), "{told}\nis not\n{wanted}");
+    assert_eq!(faults.len(), wanted.len(), "{error}");
+    for (fault, wanted) in faults.iter().zip(wanted) {
+        assert!(fault.starts_with(wanted), "{fault}\nis not\n{wanted}");
     }
 }
 
 #[test]
-fn what_is_wrong_with_slow_networks_is_told() {
+fn faults_of_slow_networks_are_reported() {
     let wrong = "faults:\n- fault: slow-nic\n  adapter: 1\n- fault: slow-cable\n  adapter: 64\n  gbit_per_s: -1\n";
     let error = Script::parse("f", wrong, 10).unwrap_err().to_string();
-    let told: Vec<&str> = error.lines().collect();
+    let faults: Vec<&str> = error.lines().collect();
     let wanted = [
         "f:2: gbit_per_s is missing",
         "f:3: adapter does not apply to slow-nic",
         "f:5: adapter must be at most 63",
         "f:6: gbit_per_s must be between 0",
     ];
-    assert_eq!(told.len(), wanted.len(), "{error}");
-    for (told, wanted) in told.iter().zip(wanted) {
-        assert!(told.starts_with(wanted), "{told}");
+    assert_eq!(faults.len(), wanted.len(), "{error}");
+    for (fault, wanted) in faults.iter().zip(wanted) {
+        assert!(fault.starts_with(wanted), "{fault}");
     }
 }
 
 #[test]
-fn what_is_no_script_is_refused_and_nothing_panics() {
+fn malformed_scripts_are_refused_and_nothing_panics() {
     let level = |n: u8| {
         let (name, below) = (char::from(b'a' + n), char::from(b'a' + n - 1));
         let eight = vec![format!("*{below}"); 8].join(", ");
@@ -247,7 +247,7 @@ fn what_is_no_script_is_refused_and_nothing_panics() {
 }
 
 #[test]
-fn a_step_is_counted_for_each_machine_among_what_the_fault_is_about() {
+fn a_fault_counts_its_steps_for_each_machine() {
     let script =
         script("faults: [{fault: bmc-unavailable, at: 2, times: 2, path: /redfish/v1/Systems, retry_after_s: 1}]");
     let unavailable = RequestFault::Unavailable { retry_after_s: 1 };
@@ -262,7 +262,7 @@ fn a_step_is_counted_for_each_machine_among_what_the_fault_is_about() {
 }
 
 #[test]
-fn chance_is_as_likely_as_it_says_and_the_same_again() {
+fn chance_has_its_probability_and_is_repeatable() {
     let script = script("faults: [{fault: bmc-down, probability: 0.2}]");
     let all = |_| {
         let each = |node| faults_of(&script, node, &Method::GET, SYSTEM, 10);
@@ -295,7 +295,7 @@ fn a_window_of_time_opens_and_closes() {
 }
 
 #[test]
-fn sessions_are_exhausted_for_those_who_open_one() {
+fn exhausted_sessions_refuse_only_new_sessions() {
     let script = script("faults: [{fault: bmc-sessions-exhausted}]");
     let sessions = "/redfish/v1/SessionService/Sessions";
     assert_eq!(
@@ -307,7 +307,7 @@ fn sessions_are_exhausted_for_those_who_open_one() {
 }
 
 #[test]
-fn a_fetch_is_lost_by_its_path_and_an_agent_crashes_at_what_it_is_at() {
+fn a_fetch_is_lost_by_its_path_and_an_agent_crashes_in_its_phase() {
     let script = script(
         "faults: [{fault: boot-http-error, path: /boot/v1/script, at: 2}, {fault: agent-crash, during: write, nodes: [3]}]",
     );

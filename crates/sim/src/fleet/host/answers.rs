@@ -35,13 +35,13 @@ pub(super) enum Script<'a> {
 impl<'a> Script<'a> {
     /// The script in the shell's input; `None` for any other.
     pub(super) fn of(text: &'a str) -> Option<Self> {
-        let says = |line: &str| text.lines().any(|other| other.trim() == line);
+        let has_line = |line: &str| text.lines().any(|other| other.trim() == line);
         let set = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-        if says("say begin rackwright-probe-1") {
+        if has_line("say begin rackwright-probe-1") {
             let sample_mib = set("sample_mib")?.parse().ok()?;
             return Some(Self::Probe { sample_mib });
         }
-        if says("say begin rackwright-hand-over-1") {
+        if has_line("say begin rackwright-hand-over-1") {
             let key = set("blob")?.strip_prefix('\'')?.strip_suffix('\'')?;
             return (!key.is_empty()).then_some(Self::HandOver { key });
         }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn more_is_read_until_it_takes_its_time() {
+    fn reads_grow_until_they_take_long_enough() {
         assert_eq!(read(16, 1 << 20, 4.0).0, 16, "a slow drive is not read for long");
         let (mib, took) = read(16, 1 << 20, 300.0);
         assert_eq!((mib, took.as_millis()), (64, 223));

@@ -33,7 +33,7 @@ pub(super) struct Hosts {
     endpoints: Mutex<Endpoints>,
 }
 
-/// By address, in the form of clients' connections. There is a door for each running system and for each waiting client.
+/// By address, in the form of clients' connections. Each running system and each waiting client has an endpoint.
 #[derive(Default)]
 struct Endpoints {
     endpoints: HashMap<IpAddr, Endpoint>,
@@ -95,7 +95,7 @@ impl Hosts {
 }
 
 impl Endpoints {
-    /// Removes a door without clients and without a system.
+    /// Removes an endpoint without clients and without a system.
     fn remove_unused(&mut self, address: IpAddr) {
         let unused = |endpoint: &Endpoint| endpoint.clients == 0 && endpoint.running.is_none();
         if self.endpoints.get(&address).is_some_and(unused) {

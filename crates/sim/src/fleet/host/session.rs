@@ -32,7 +32,7 @@ pub(super) struct Login {
     /// The input of the commands that were started.
     shells: HashMap<ChannelId, Input>,
     /// Digests of uploaded files, by folder.
-    brought: HashMap<String, String>,
+    copied: HashMap<String, String>,
 }
 
 /// A command that reads its input.
@@ -57,7 +57,7 @@ impl Login {
             running,
             neighbours,
             shells: HashMap::new(),
-            brought: HashMap::new(),
+            copied: HashMap::new(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Login {
             stderr: "",
         };
         if let Some(folder) = input.folder {
-            self.brought.insert(folder, traffic::sha256(&input.bytes));
+            self.copied.insert(folder, traffic::sha256(&input.bytes));
             return done(String::new());
         }
         let input = &input.bytes;
@@ -101,7 +101,7 @@ impl Login {
                 &self.node,
                 &self.running.system,
                 &self.neighbours,
-                &mut self.brought,
+                &mut self.copied,
             );
             return match answer.await {
                 Ok(stdout) => done(stdout),

@@ -30,7 +30,7 @@ fn found(hosts: &Hosts, address: IpAddr) -> Option<(usize, u32)> {
 }
 
 #[test]
-fn addresses_may_change_hands_and_what_is_over_is_forgotten() {
+fn an_address_may_change_its_machine_and_ended_ones_are_removed() {
     let hosts = hosts();
     up(&hosts, 0, 1, A);
     up(&hosts, 1, 1, B);
@@ -67,7 +67,7 @@ async fn a_guest_sees_a_system_come_and_go() {
 }
 
 #[test]
-fn an_address_takes_so_many_clients_and_no_more() {
+fn clients_of_an_address_are_bounded() {
     let hosts = hosts();
     let clients: Vec<Client> = (0..CONNECTIONS).map(|_| hosts.admit(A).unwrap()).collect();
     assert!(hosts.admit(A).is_none() && hosts.admit(B).is_some());

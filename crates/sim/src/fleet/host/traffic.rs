@@ -88,9 +88,9 @@ impl Step {
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
             Some(value.trim_matches('\'').to_owned())
         };
-        let says = |line: &str| text.lines().any(|other| other.trim() == line);
+        let has_line = |line: &str| text.lines().any(|other| other.trim() == line);
         let name = set("step")?;
-        if !says(&format!("say begin rackwright-traffic-{name}-1")) {
+        if !has_line(&format!("say begin rackwright-traffic-{name}-1")) {
             return None;
         }
         let folder = set("folder")?;
@@ -133,14 +133,14 @@ pub(super) async fn answer(
     node: &Arc<Node>,
     system: &SystemUp,
     neighbours: &Neighbours,
-    brought: &mut HashMap<String, String>,
+    copied: &mut HashMap<String, String>,
 ) -> Result<String, &'static str> {
     let whole = |name: &str, line: String| {
         format!("begin=rackwright-traffic-{name}-1\n{line}end=rackwright-traffic-{name}-1\n")
     };
     match step {
         Step::Start { folder, sha256 } => {
-            if brought.get(folder) != Some(sha256) {
+            if copied.get(folder) != Some(sha256) {
                 return Err("the program arrived with another digest\n");
             }
             let lane = |name: &&str| json!({"name": name, "guid": "", "address": system.address, "interface": "ib"});
@@ -155,7 +155,7 @@ pub(super) async fn answer(
             tcp,
             lanes,
         } => {
-            if !brought.contains_key(folder) {
+            if !copied.contains_key(folder) {
                 return Err("there is no such program\n");
             }
             let directions = if *one_way { 1 } else { 2 };
@@ -171,13 +171,13 @@ pub(super) async fn answer(
             Ok(whole("run", format!("report={report}\n")))
         }
         Step::Stop { folder } => {
-            brought.remove(folder);
+            copied.remove(folder);
             Ok(whole("stop", "stopped=yes\n".to_owned()))
         }
-        Step::Keep { folder } if !brought.contains_key(folder) => Err("there is no such program\n"),
+        Step::Keep { folder } if !copied.contains_key(folder) => Err("there is no such program\n"),
         Step::Keep { .. } => Ok(whole("keep", "kept=yes\n".to_owned())),
         Step::Sweep => {
-            brought.clear();
+            copied.clear();
             Ok(whole("sweep", "swept=yes\n".to_owned()))
         }
     }

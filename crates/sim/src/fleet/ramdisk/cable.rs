@@ -108,8 +108,8 @@ impl Cable {
         let mut connections = JoinSet::new();
         loop {
             while connections.try_join_next().is_some() {}
-            let near = match listener.accept().await {
-                Ok((near, _)) => near,
+            let machine_side = match listener.accept().await {
+                Ok((machine_side, _)) => machine_side,
                 Err(error) => return tracing::warn!(%error, "a machine's cable accepts no more connections"),
             };
             let faults = &self.node.shared.config.faults;
@@ -119,7 +119,7 @@ impl Cable {
             };
             let cable = Arc::clone(self);
             connections.spawn(async move {
-                if let Err(error) = cable.relay(near, server, most.unwrap_or(u64::MAX)).await {
+                if let Err(error) = cable.relay(machine_side, server, most.unwrap_or(u64::MAX)).await {
                     tracing::debug!(%error, "a connection over a machine's cable broke");
                 }
             });
@@ -127,17 +127,17 @@ impl Cable {
     }
 
     /// Relays one connection until either side ends it, or the server has sent `most` bytes.
-    async fn relay(&self, mut near: TcpStream, server: SocketAddrV4, most: u64) -> io::Result<()> {
+    async fn relay(&self, mut machine_side: TcpStream, server: SocketAddrV4, most: u64) -> io::Result<()> {
         self.passes().await;
         let socket = TcpSocket::new_v4()?;
         socket.bind(SocketAddr::from((self.from, 0)))?;
         let mut far = socket.connect(SocketAddr::V4(server)).await?;
-        near.set_nodelay(true)?;
+        machine_side.set_nodelay(true)?;
         far.set_nodelay(true)?;
-        let ((near_in, near_out), (far_in, far_out)) = (near.split(), far.split());
+        let ((machine_in, machine_out), (server_in, server_out)) = (machine_side.split(), far.split());
         tokio::select! {
-            up = self.pass(near_in, far_out, u64::MAX) => up,
-            down = self.pass(far_in, near_out, most) => down,
+            up = self.pass(machine_in, server_out, u64::MAX) => up,
+            down = self.pass(server_in, machine_out, most) => down,
         }
     }
 

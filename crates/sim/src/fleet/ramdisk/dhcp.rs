@@ -170,7 +170,7 @@ impl Relay {
             let number = self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
             let (sender, receiver) = oneshot::channel();
             let lost = loss();
-            let unheard = match lost {
+            let lost_request = match lost {
                 Some(_) => Some(sender),
                 None => self.waiting().insert(number, sender),
             };
@@ -181,7 +181,7 @@ impl Relay {
                 }
             }
             let answer = tokio::time::timeout(Duration::from_secs(wait_s), receiver).await;
-            drop(unheard);
+            drop(lost_request);
             self.waiting().remove(&number);
             let answer = answer.ok().and_then(Result::ok);
             if let Some(answer) = answer.and_then(|bytes| Answer::read(&bytes, client.mac))
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_and_strangers_and_pieces_are_not() {
+    fn answers_are_read_and_foreign_or_truncated_ones_are_not() {
         let whole = answer(ACK, &[0, option::BOOT_FILE, 2, b'h', b'i', option::END]);
         let read = Answer::read(&whole, CLIENT.mac).unwrap();
         let expected = Answer {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_gets_no_answer_asks_again_and_gives_up() {
+    async fn a_client_without_an_answer_repeats_and_gives_up() {
         let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let SocketAddr::V4(server) = silent.local_addr().unwrap() else {
             panic!("an IPv4 socket")

@@ -33,7 +33,7 @@ pub(super) async fn text(url: &str, from: Ipv4Addr, loss: Loss<'_>) -> Result<St
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         Ok(String::from_utf8_lossy(&body).into_owned())
     };
-    patiently(url, WAIT_LIMIT, get(url, from, loss, read)).await
+    within(url, WAIT_LIMIT, get(url, from, loss, read)).await
 }
 
 /// Fetches a file and discards the data; returns its length in bytes, which is the announced one.
@@ -55,7 +55,7 @@ pub(super) async fn discard(url: &str, from: Ipv4Addr, loss: Loss<'_>) -> Result
             _ => Err(format!("received {length} bytes, expected {announced:?}")),
         }
     };
-    patiently(url, FILE_WAIT_LIMIT, get(url, from, loss, read)).await
+    within(url, FILE_WAIT_LIMIT, get(url, from, loss, read)).await
 }
 
 /// Fetches a medium as a BMC does, and returns at most `length` bytes from `place` on.
@@ -84,13 +84,9 @@ pub(in crate::fleet) async fn part(url: &str, from: Ipv4Addr, place: u64, length
     fetched.unwrap_or_else(|_| Err(format!("no answer within {} s", WAIT_LIMIT.as_secs())))
 }
 
-async fn patiently<T>(
-    url: &str,
-    patience: Duration,
-    fetch: impl Future<Output = Result<T, String>>,
-) -> Result<T, BootError> {
-    let fetched = tokio::time::timeout(patience, fetch).await;
-    let fetched = fetched.unwrap_or_else(|_| Err(format!("no answer within {} s", patience.as_secs())));
+async fn within<T>(url: &str, limit: Duration, fetch: impl Future<Output = Result<T, String>>) -> Result<T, BootError> {
+    let fetched = tokio::time::timeout(limit, fetch).await;
+    let fetched = fetched.unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())));
     fetched.map_err(|why| BootError::Fetch {
         // The query holds the token.
         what: url.split('?').next().unwrap_or_default().to_owned(),
@@ -119,10 +115,10 @@ async fn get<T>(
         .bind(SocketAddr::from((from, 0)))
         .map_err(|error| format!("the machine's address {from} cannot be used: {error}"))?;
     let stream = socket.connect(there).await.map_err(|error| error.to_string())?;
-    let words = |error: hyper::Error| error.to_string();
+    let text = |error: hyper::Error| error.to_string();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(words)?;
+        .map_err(text)?;
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     let request = Request::get(target)
         .header(header::HOST, there.to_string())
@@ -131,7 +127,7 @@ async fn get<T>(
         .body(Empty::<Bytes>::new())
         .map_err(|error| error.to_string())?;
     let answer = async {
-        let response = sender.send_request(request).await.map_err(words)?;
+        let response = sender.send_request(request).await.map_err(text)?;
         let status = response.status();
         if status == StatusCode::OK {
             return read(response).await;
@@ -180,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_text_is_fetched_from_the_machines_own_address() {
+    async fn a_text_is_fetched_by_the_machines_own_address() {
         let whole = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n#!ipxe";
         let (script, from) = answered(whole, None).await;
         assert_eq!((script.unwrap().as_str(), from.ip()), ("#!ipxe", ADDRESS.into()));

@@ -136,8 +136,8 @@ impl Host for SimHost {
         self.life.node.clear_tpm()
     }
 
-    fn watch_neighbours(&self, told: watch::Sender<NeighbourReport>) {
-        self.life.node.cabling.subscribe(told);
+    fn watch_neighbours(&self, reports: watch::Sender<NeighbourReport>) {
+        self.life.node.cabling.subscribe(reports);
     }
 
     fn boot_secret(&self) -> Result<BootSecret, String> {

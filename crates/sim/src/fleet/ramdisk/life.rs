@@ -52,7 +52,7 @@ impl Life {
     }
 
     /// Changes the settings so that the agent's stream goes through the machine's cable.
-    pub(super) fn wired(&self, mut settings: Settings) -> Settings {
+    pub(super) fn over_cable(&self, mut settings: Settings) -> Settings {
         for endpoint in &mut settings.endpoints {
             endpoint.server = self.through_cable(&endpoint.server, Carries::Stream);
         }

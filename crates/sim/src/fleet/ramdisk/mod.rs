@@ -34,7 +34,7 @@ use tracing::Instrument as _;
 use writer::SimWriter;
 
 /// How long an agent's last message stays on the console before the machine goes down, in the machine's time.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const END_GRACE: Duration = Duration::from_secs(10);
 
 /// Restarts of a crashed agent in one boot, and the pause before each, in the machine's time.
 const RESTARTS: u32 = 5;
@@ -124,7 +124,7 @@ async fn supervise(settings: Settings, life: &Arc<Life>) -> PowerAction {
     let clock = life.node.shared.clock;
     let machine = equip(life);
     for _ in 0..=RESTARTS {
-        let settings = life.wired(settings.clone());
+        let settings = life.over_cable(settings.clone());
         let then = tokio::select! {
             Err(error) = Box::pin(agent::run(settings, machine.clone(), async {})) => {
                 tracing::warn!("the agent cannot continue: {error}");
@@ -142,7 +142,7 @@ async fn supervise(settings: Settings, life: &Arc<Life>) -> PowerAction {
             }
         }
     }
-    tokio::time::sleep(clock.lasts(LAST_WORDS)).await;
+    tokio::time::sleep(clock.lasts(END_GRACE)).await;
     match settings.on_fatal {
         OnFatal::PowerOff => PowerAction::PowerOff,
         OnFatal::Reset => PowerAction::Reset,

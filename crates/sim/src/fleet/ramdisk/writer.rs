@@ -37,7 +37,7 @@ impl SimWriter {
     }
 
     /// The same order with the machine's cable in between.
-    fn wired(&self, request: &WriteRequest) -> WriteRequest {
+    fn over_cable(&self, request: &WriteRequest) -> WriteRequest {
         let through = |url: &String| self.life.through_cable(url, Carries::Images);
         WriteRequest {
             store_urls: request.store_urls.iter().map(through).collect(),
@@ -57,7 +57,7 @@ impl SimWriter {
 
 impl ImageWriter for SimWriter {
     fn logical_bytes(&self, request: &WriteRequest, control: &JobControl) -> Result<u64, JobError> {
-        let bytes = StoreWriter.logical_bytes(&self.wired(request), control)?;
+        let bytes = StoreWriter.logical_bytes(&self.over_cable(request), control)?;
         let mut image = self.image.lock().unwrap_or_else(PoisonError::into_inner);
         *image = Some((request.image_digest.clone(), bytes));
         Ok(bytes)
@@ -87,7 +87,7 @@ impl ImageWriter for SimWriter {
                 written_bytes: bytes,
                 ..WriteSummary::default()
             }),
-            ImageData::Fetch => StoreWriter::stream(&self.wired(request), drive, control, &mut |offset, chunk| {
+            ImageData::Fetch => StoreWriter::stream(&self.over_cable(request), drive, control, &mut |offset, chunk| {
                 if fails || !self.life.lasts() {
                     return Err(medium_error());
                 }

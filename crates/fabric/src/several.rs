@@ -1,0 +1,240 @@
+//! Several fabrics, each with a manager of its own.
+//!
+//! Every manager gets all partitions, so that no manager needs to know which port is in which fabric: a port that is not in
+//! a manager's fabric is missing there, and gets no key there.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures::future::join_all;
+use rackwright_infiniband::partition::HealthCheck;
+use rackwright_infiniband::{Dump, Guid, Partitions, Tables};
+
+use crate::error::FabricError;
+use crate::manager::{Applied, FabricManager, Inspection, ManagerFault, Proof, Reading};
+
+/// The managers of several fabrics, as one.
+#[derive(Debug)]
+pub struct Managers {
+    members: Vec<Member>,
+    /// The member that read each port last.
+    places: Mutex<HashMap<Guid, usize>>,
+}
+
+#[derive(Debug)]
+struct Member {
+    /// The name of the fabric.
+    fabric: String,
+    manager: Arc<dyn FabricManager>,
+}
+
+impl Managers {
+    /// With the manager of each fabric, by the name of the fabric.
+    #[must_use]
+    pub fn new(managers: impl IntoIterator<Item = (String, Arc<dyn FabricManager>)>) -> Self {
+        let members = managers.into_iter().map(|(fabric, manager)| Member { fabric, manager });
+        Self {
+            members: members.collect(),
+            places: Mutex::default(),
+        }
+    }
+
+    fn places(&self) -> MutexGuard<'_, HashMap<Guid, usize>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ports that each member reads: its own, and the ports that no member has read yet. A member without one of these
+    /// gets another port, because it looks for its subnet manager only when it reads a port.
+    fn by_member(&self, ports: &BTreeSet<Guid>) -> Vec<BTreeSet<Guid>> {
+        let places = self.places();
+        let mut shares = vec![BTreeSet::new(); self.members.len()];
+        if ports.is_empty() {
+            return shares;
+        }
+        for port in ports {
+            match places.get(port) {
+                Some(at) => {
+                    shares[*at].insert(*port);
+                }
+                None => {
+                    for share in &mut shares {
+                        share.insert(*port);
+                    }
+                }
+            }
+        }
+        for (at, share) in shares.iter_mut().enumerate().filter(|(_, share)| share.is_empty()) {
+            let own = places.iter().find(|(_, place)| **place == at).map(|(port, _)| port);
+            share.extend(own.or(ports.first()));
+        }
+        shares
+    }
+
+    /// One reading of all fabrics. A port counts as unread only if no fabric has its table.
+    fn joined(&self, readings: impl IntoIterator<Item = (usize, Reading)>) -> Reading {
+        let mut joined = Reading {
+            tables: Tables::default(),
+            managers: BTreeSet::new(),
+            proof: Proof::Ports,
+        };
+        let mut places = self.places();
+        for (at, reading) in readings {
+            for (port, table) in reading.tables.read {
+                places.insert(port, at);
+                joined.tables.read.insert(port, table);
+            }
+            joined.tables.unread.extend(reading.tables.unread);
+            joined.managers.extend(reading.managers);
+            if reading.proof == Proof::Manager {
+                joined.proof = Proof::Manager;
+            }
+        }
+        let Tables { read, unread } = &mut joined.tables;
+        unread.retain(|port, _| !read.contains_key(port));
+        // The port may have moved to another fabric.
+        places.retain(|port, _| !unread.contains_key(port));
+        joined
+    }
+}
+
+impl Member {
+    fn named<T>(&self, result: Result<T, FabricError>) -> Result<T, FabricError> {
+        result.map_err(|source| FabricError::OfFabric {
+            fabric: self.fabric.clone(),
+            source: Box::new(source),
+        })
+    }
+}
+
+/// The results of the members that support the action, by the member's index.
+///
+/// # Errors
+/// The first error; [`FabricError::Unsupported`] if no member supports the action.
+fn supported<T>(
+    members: &[Member],
+    results: Vec<Result<T, FabricError>>,
+) -> Result<impl Iterator<Item = (usize, T)>, FabricError> {
+    let mut done = Vec::new();
+    let mut unsupported = None;
+    for ((at, member), result) in members.iter().enumerate().zip(results) {
+        match result {
+            Err(error @ FabricError::Unsupported(_)) => unsupported = Some(error),
+            other => done.push((at, member.named(other)?)),
+        }
+    }
+    match unsupported {
+        Some(error) if done.is_empty() => Err(error),
+        _ => Ok(done.into_iter()),
+    }
+}
+
+/// One fault for all fabrics: a foreign subnet manager first, because it may give keys.
+fn joined_fault(faults: Vec<(&str, ManagerFault)>) -> Option<ManagerFault> {
+    let mut absent = Vec::new();
+    for (fabric, fault) in faults {
+        match fault {
+            ManagerFault::Foreign(master) => return Some(ManagerFault::Foreign(master)),
+            ManagerFault::Absent(why) => absent.push(format!("fabric {fabric}: {why}")),
+        }
+    }
+    (!absent.is_empty()).then(|| ManagerFault::Absent(absent.join("; ")))
+}
+
+#[async_trait]
+impl FabricManager for Managers {
+    fn name(&self) -> &'static str {
+        "a manager for each fabric"
+    }
+
+    async fn topology(&self) -> Result<Dump, FabricError> {
+        let reads = self.members.iter().map(|member| member.manager.topology());
+        let dumps = supported(&self.members, join_all(reads).await)?;
+        Ok(Dump::joined(dumps.map(|(_, dump)| dump)))
+    }
+
+    /// Changes every fabric, also if one of them fails.
+    async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
+        let changes = self.members.iter().map(|member| member.manager.apply(wanted));
+        let results = join_all(changes).await;
+        let mut applied = Vec::new();
+        for (member, result) in self.members.iter().zip(results) {
+            applied.push(member.named(result)?);
+        }
+        let changed = applied.iter().any(|one| one.changed);
+        let missing = applied.iter().map(|one| one.absent.clone());
+        let absent = missing.reduce(|all, one| &all & &one).unwrap_or_default();
+        let before: Vec<(usize, Reading)> = applied
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(at, one)| Some((at, one.before.take()?)))
+            .collect();
+        Ok(Applied {
+            changed,
+            before: (!before.is_empty()).then(|| self.joined(before)),
+            absent,
+            reading: self.joined(applied.into_iter().map(|one| one.reading).enumerate()),
+        })
+    }
+
+    async fn tables(&self) -> Result<Reading, FabricError> {
+        let reads = self.members.iter().map(|member| member.manager.tables());
+        let readings = supported(&self.members, join_all(reads).await)?;
+        Ok(self.joined(readings))
+    }
+
+    async fn inspect(&self, ports: &BTreeSet<Guid>) -> Result<Inspection, FabricError> {
+        let shares = self.by_member(ports);
+        let reads = self
+            .members
+            .iter()
+            .zip(&shares)
+            .map(|(member, share)| member.manager.inspect(share));
+        let inspections = supported(&self.members, join_all(reads).await)?;
+        let (mut files, mut faults, mut readings) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, inspection) in inspections {
+            files.extend(inspection.files);
+            faults.extend(
+                inspection
+                    .manager
+                    .map(|fault| (self.members[at].fabric.as_str(), fault)),
+            );
+            readings.push((at, inspection.reading));
+        }
+        Ok(Inspection {
+            files,
+            manager: joined_fault(faults),
+            reading: self.joined(readings),
+        })
+    }
+
+    async fn confirm(&self, unexpected: &Tables) -> Result<Tables, FabricError> {
+        let ports = unexpected.read.keys().copied().collect();
+        let mut confirmed = Tables::default();
+        for (member, share) in self.members.iter().zip(self.by_member(&ports)) {
+            let of_share = |port: &Guid| Some((*port, unexpected.read.get(port)?.clone()));
+            let tables = Tables {
+                read: share.iter().filter_map(of_share).collect(),
+                unread: BTreeMap::new(),
+            };
+            if tables.read.is_empty() {
+                continue;
+            }
+            let found = member.named(member.manager.confirm(&tables).await)?;
+            confirmed.read.extend(found.read);
+        }
+        Ok(confirmed)
+    }
+
+    async fn health(&self) -> Result<Vec<HealthCheck>, FabricError> {
+        let mut checks = Vec::new();
+        for member in &self.members {
+            let found = member.named(member.manager.health().await)?;
+            checks.extend(found.into_iter().map(|check| HealthCheck {
+                text: format!("fabric {}: {}", member.fabric, check.text),
+                ..check
+            }));
+        }
+        Ok(checks)
+    }
+}

@@ -1,0 +1,7 @@
+//! Features together with the calls that begin their work.
+
+pub mod clusters;
+mod credentials;
+pub mod fake_bmc;
+mod other_daemon;
+mod user_data;

@@ -1,0 +1,332 @@
+//! Resource names, filters, pages and field masks, according to the AIPs.
+
+use rackwright_api::v1::Node;
+use rackwright_ground::api_error::ApiError;
+use rackwright_lifecycle::{ClusterId, ImageId, InvalidId, NodeId, OperationId, State, ids};
+use rackwright_store::{Filter, Term};
+
+/// Default and largest page size.
+const PAGE_DEFAULT: i32 = 50;
+const PAGE_MAX: i32 = 1000;
+
+/// The id in `collection/{id}`.
+///
+/// # Errors
+/// The name has another form.
+pub fn id_of<'a>(field: &str, name: &'a str, collection: &str) -> Result<&'a str, ApiError> {
+    let id = name.strip_prefix(collection).and_then(|rest| rest.strip_prefix('/'));
+    id.filter(|id| !id.is_empty() && !id.contains('/'))
+        .ok_or_else(|| ApiError::invalid(field, format!("{name:?} is not {collection}/ID")))
+}
+
+/// The id in `operations/{id}`.
+///
+/// # Errors
+/// The name has another form.
+pub fn operation_id(field: &str, name: &str) -> Result<OperationId, ApiError> {
+    id_of(field, name, "operations").map(OperationId::named)
+}
+
+/// The id in `images/{id}`.
+///
+/// # Errors
+/// The name has another form.
+pub fn image_id(field: &str, name: &str) -> Result<ImageId, ApiError> {
+    id_of(field, name, "images").map(ImageId::named)
+}
+
+/// The id in `nodes/{id}`.
+///
+/// # Errors
+/// The name has another form.
+pub fn node_id(field: &str, name: &str) -> Result<NodeId, ApiError> {
+    id_of(field, name, "nodes").map(NodeId::named)
+}
+
+/// The id in `clusters/{id}`.
+///
+/// # Errors
+/// The name has another form.
+pub fn cluster_id(field: &str, name: &str) -> Result<ClusterId, ApiError> {
+    id_of(field, name, "clusters").map(ClusterId::named)
+}
+
+/// The id that a caller chose for a new object.
+///
+/// # Errors
+/// The text is no id.
+pub fn chosen<T>(field: &str, parsed: Result<T, InvalidId>) -> Result<T, ApiError> {
+    parsed.map_err(|fault| ApiError::invalid(field, fault.to_string()))
+}
+
+/// Checks an id that a caller chooses: 1 to 63 of a-z 0-9 '-', with a letter or digit first and last.
+///
+/// # Errors
+/// The id has another form.
+pub fn check_id(field: &str, id: &str) -> Result<(), ApiError> {
+    chosen(field, ids::check(id))
+}
+
+/// The page size for a request.
+///
+/// # Errors
+/// A negative number.
+pub fn page_size(asked: i32) -> Result<i64, ApiError> {
+    match asked {
+        0 => Ok(i64::from(PAGE_DEFAULT)),
+        n if n < 0 => Err(ApiError::invalid("page_size", "must not be negative")),
+        n => Ok(i64::from(n.min(PAGE_MAX))),
+    }
+}
+
+/// One list of a request. Its page tokens are only valid for it: each contains a check value over the method and the
+/// filter or parent.
+#[derive(Debug, Clone, Copy)]
+pub struct Pages<'a> {
+    /// The method.
+    pub list: &'a str,
+    /// Filter or parent.
+    pub narrowed: &'a str,
+    /// Rows of a page.
+    pub limit: i64,
+}
+
+impl Pages<'_> {
+    fn check(&self, last: &str) -> String {
+        let text = format!("{}\n{}\n{last}", self.list, self.narrowed.trim());
+        blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
+    }
+
+    /// The id at the end of the previous page; empty for the first page.
+    ///
+    /// # Errors
+    /// The token is malformed, or belongs to another list.
+    pub fn after<'t>(&self, token: &'t str) -> Result<&'t str, ApiError> {
+        if token.is_empty() {
+            return Ok("");
+        }
+        let last = token.split_once('.').filter(|(check, last)| *check == self.check(last));
+        let fault = "is not a page token of this list with this filter; begin again without a page token";
+        last.map(|(_, last)| last)
+            .ok_or_else(|| ApiError::invalid("page_token", fault))
+    }
+
+    /// The token of the page after one with `rows` rows that ended with the id `last`; empty if that page was not full.
+    #[must_use]
+    pub fn token(&self, rows: usize, last: Option<String>) -> String {
+        let is_full = i64::try_from(rows).unwrap_or(0) == self.limit;
+        let last = last.filter(|_| is_full);
+        last.map(|last| self.token_after(&last)).unwrap_or_default()
+    }
+
+    /// The token of the page after one that ended with the id `last`.
+    #[must_use]
+    pub fn token_after(&self, last: &str) -> String {
+        format!("{}.{last}", self.check(last))
+    }
+}
+
+/// Terms of an AIP-160 filter: `FIELD = VALUE AND FIELD != VALUE ...`. Values may be quoted.
+///
+/// # Errors
+/// The error names the place of the fault.
+pub fn parse_filter(text: &str, fields: &[&str]) -> Result<Filter, ApiError> {
+    let check = |field: &str, value: &str| match field {
+        "state" if State::parse(value).is_none() => {
+            let known: Vec<_> = State::ALL.iter().map(|s| s.as_str()).collect();
+            Err(format!("{value:?} is not a state; states: {}", known.join(", ")))
+        }
+        _ => Ok(()),
+    };
+    let mut terms = parse_filter_of(text, fields, check)?;
+    for term in terms.iter_mut().filter(|term| term.field == "name") {
+        if let Some(id) = term.value.strip_prefix("nodes/") {
+            term.value = id.to_owned();
+        }
+    }
+    Ok(terms)
+}
+
+/// Parses a filter over things other than nodes. `check` returns the fault of a field's value.
+///
+/// # Errors
+/// The errors of `parse_filter`, or of `check`.
+pub fn parse_filter_of(
+    text: &str,
+    fields: &[&str],
+    check: impl Fn(&str, &str) -> Result<(), String>,
+) -> Result<Filter, ApiError> {
+    let mut terms = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let (term, after) = parse_term(rest, fields, &check).map_err(|fault| {
+            ApiError::invalid(
+                "filter",
+                format!("at character {}: {fault}", text.len() - rest.len() + 1),
+            )
+        })?;
+        terms.push(term);
+        rest = after.trim_start();
+        if rest.is_empty() {
+            break;
+        }
+        rest = rest.strip_prefix("AND ").map(str::trim_start).ok_or_else(|| {
+            ApiError::invalid(
+                "filter",
+                format!("at character {}: AND expected", text.len() - rest.len() + 1),
+            )
+        })?;
+    }
+    if terms.len() > 32 {
+        return Err(ApiError::invalid("filter", "must have at most 32 terms"));
+    }
+    Ok(terms)
+}
+
+fn parse_term<'a>(
+    text: &'a str,
+    fields: &[&str],
+    check: &impl Fn(&str, &str) -> Result<(), String>,
+) -> Result<(Term, &'a str), String> {
+    let end = text.find(['=', '!', ' ']).unwrap_or(text.len());
+    let (field, rest) = text.split_at(end);
+    let is_label = field.strip_prefix("labels.").is_some_and(|key| !key.is_empty());
+    let known = if is_label { "labels" } else { field };
+    let known = fields.contains(&known) && field != "labels";
+    if !known {
+        return Err(format!("unknown field {field:?}; known: {}", fields.join(", ")));
+    }
+    let rest = rest.trim_start();
+    let (negated, rest) = match (rest.strip_prefix("!="), rest.strip_prefix('=')) {
+        (Some(rest), _) => (true, rest),
+        (None, Some(rest)) => (false, rest),
+        (None, None) => return Err("= or != expected".into()),
+    };
+    let rest = rest.trim_start();
+    let (value, rest) = match rest.strip_prefix('"') {
+        Some(quoted) => {
+            let end = quoted.find('"').ok_or("closing \" missing")?;
+            (&quoted[..end], &quoted[end + 1..])
+        }
+        None => rest.split_at(rest.find(' ').unwrap_or(rest.len())),
+    };
+    check(field, value)?;
+    Ok((
+        Term {
+            field: field.to_owned(),
+            value: value.to_owned(),
+            negated,
+        },
+        rest,
+    ))
+}
+
+/// Keeps only the fields in the mask; an empty mask keeps all.
+///
+/// # Errors
+/// The mask contains an unknown path.
+pub fn mask_node(node: Node, mask: Option<&prost_types::FieldMask>) -> Result<Node, ApiError> {
+    let paths: Vec<&str> = mask
+        .map(|m| m.paths.iter().map(String::as_str).collect())
+        .unwrap_or_default();
+    if paths.is_empty() || paths == ["*"] {
+        return Ok(node);
+    }
+    let mut masked = Node::default();
+    for path in paths {
+        match path {
+            "name" => masked.name.clone_from(&node.name),
+            "spec" => masked.spec.clone_from(&node.spec),
+            "status" => masked.status.clone_from(&node.status),
+            "metadata" => masked.metadata.clone_from(&node.metadata),
+            "status.inventory" => {
+                masked.status.get_or_insert_default().inventory =
+                    node.status.as_ref().and_then(|s| s.inventory.clone());
+            }
+            other => {
+                let fault = format!("{other:?} is not one of name, spec, status, status.inventory, metadata");
+                return Err(ApiError::invalid("read_mask", fault));
+            }
+        }
+    }
+    Ok(masked)
+}
+
+/// The fields of a node that an update changes: the fields in the mask; with `*` all changeable fields; without a mask
+/// the fields that are set. An unset password stays unchanged under `*`, because a client cannot read it.
+///
+/// # Errors
+/// The request names no field and sets none.
+pub fn update_paths(node: &Node, mask: Option<&prost_types::FieldMask>) -> Result<Vec<String>, ApiError> {
+    let named = mask.map(|m| m.paths.clone()).unwrap_or_default();
+    let is_all = named == ["*"];
+    if !named.is_empty() && !is_all {
+        return Ok(named);
+    }
+    let spec = node.spec.clone().unwrap_or_default();
+    let bmc = spec.bmc.unwrap_or_default();
+    let has_labels = node.metadata.as_ref().is_some_and(|m| !m.labels.is_empty());
+    let paths: Vec<String> = [
+        ("metadata.labels", is_all || has_labels),
+        ("spec.sku", is_all || !spec.sku.is_empty()),
+        ("spec.boot_macs", is_all || !spec.boot_macs.is_empty()),
+        ("spec.bmc.address", is_all || !bmc.address.is_empty()),
+        ("spec.bmc.username", is_all || !bmc.username.is_empty()),
+        ("spec.bmc.password", !bmc.password.is_empty()),
+        (
+            "spec.bmc.certificate_sha256",
+            is_all || !bmc.certificate_sha256.is_empty(),
+        ),
+        ("spec.bmc.system", is_all || !bmc.system.is_empty()),
+    ]
+    .into_iter()
+    .filter(|(_, is_ipmi)| *is_ipmi)
+    .map(|(path, _)| path.to_owned())
+    .collect();
+    if paths.is_empty() {
+        let fault = "name the fields to change, or set them: metadata.labels, spec.sku, spec.bmc.address, ...";
+        return Err(ApiError::invalid("update_mask", fault));
+    }
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &[&str] = &["state", "sku", "name", "labels"];
+
+    #[test]
+    fn filters_are_terms_joined_by_and() {
+        let filter = parse_filter("state = active AND labels.rack!=\"r 1\" AND name=nodes/a", FIELDS).unwrap();
+        let short: Vec<_> = filter
+            .iter()
+            .map(|t| (t.field.as_str(), t.value.as_str(), t.negated))
+            .collect();
+        assert_eq!(
+            short,
+            [
+                ("state", "active", false),
+                ("labels.rack", "r 1", true),
+                ("name", "a", false)
+            ]
+        );
+        assert!(parse_filter("", FIELDS).unwrap().is_empty());
+    }
+
+    #[test]
+    fn faults_name_their_place() {
+        for (text, word) in [
+            ("colour=red", "unknown field"),
+            ("labels=red", "unknown field"),
+            ("labels.=red", "unknown field"),
+            ("state=sleeping", "is not a state"),
+            ("state=active OR sku=a", "AND expected"),
+            ("sku \"a\"", "= or !="),
+            ("sku=\"a", "closing"),
+        ] {
+            let error = parse_filter(text, FIELDS).unwrap_err().to_string();
+            assert!(error.contains(word) && error.contains("character"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Reads every switch periodically. A port outside its proven network adds an event, and the node moves the port back.
+//! A VLAN becomes free when its owner has no port left and a later reading of all switches finds the VLAN on no port.
+//!
+//! One replica does this, chosen by rendezvous hashing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_ground::clock;
+use rackwright_ground::config::ethernet::Managed;
+use rackwright_ground::core::Core;
+use rackwright_ground::share::Share;
+use rackwright_ground::share::alive_since;
+use rackwright_lifecycle::{EventKind, Reading, Timestamp};
+use rackwright_ports::{Access, PortState, SwitchReading, Vlan, report};
+use rackwright_site::model::Site;
+use rackwright_store::{EventRow, NodeNetwork, StoreError};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use super::ports;
+use crate::ethernet::Switches;
+
+/// The key that decides which replica watches.
+const WATCH: &str = "switch ports";
+/// Switches that are read in parallel.
+const AT_ONCE: usize = 32;
+
+/// Runs until the core stops, if the control plane sets ports.
+pub async fn run(core: Arc<Core>) {
+    let Some(managed) = core.config.ethernet.managed() else {
+        return core.stop.cancelled().await;
+    };
+    let mut tick = tokio::time::interval(Duration::from_secs(managed.proof_s().into()));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut silent = BTreeSet::new();
+    loop {
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            _ = tick.tick() => {}
+        }
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            checked = check_switches(&core, managed, &mut silent) => if let Err(error) = checked {
+                tracing::warn!(%error, "the switch ports could not be compared with their proven networks");
+            }
+        }
+    }
+}
+
+/// One reading of all switches. Switches that did not answer are missing.
+struct SwitchScan {
+    begun: Timestamp,
+    readings: BTreeMap<String, SwitchReading>,
+    is_whole: bool,
+}
+
+async fn check_switches(
+    core: &Arc<Core>,
+    managed: Managed<'_>,
+    silent: &mut BTreeSet<String>,
+) -> Result<(), StoreError> {
+    let alive = core.store.replicas(alive_since(clock::now())).await?;
+    let share = Share::new(&core.replica, alive.into_iter().map(|replica| replica.id));
+    // After a restore the ports may belong to customers that are unknown to this database.
+    if !share.has(WATCH) || core.store.is_restored().await? {
+        return Ok(());
+    }
+    let scan = scan(core, silent).await;
+    let site = match core.sites.current(&core.store).await {
+        Ok(site) => site.map(|(_, site)| site),
+        Err(error) => {
+            tracing::warn!(%error, "the site cannot be read, so the switch ports of its nodes are unknown");
+            None
+        }
+    };
+    let mut known = BTreeSet::new();
+    for row in core.store.node_networks().await? {
+        let Ok(ports) = ports::of_node(site.as_deref(), &row.node) else {
+            continue;
+        };
+        let access = managed.access(row.network, row.vlan);
+        if let Some(words) = moved_ports(&ports, access, &scan.readings) {
+            handle_moved_ports(core, &row, &words, scan.begun).await?;
+        }
+        known.extend(
+            ports
+                .into_iter()
+                .flat_map(|(switch, ports)| ports.into_iter().map(move |port| (switch.clone(), port))),
+        );
+    }
+    if scan.is_whole {
+        free_vlans(core, &scan, &all_ports(site.as_deref(), known)).await?;
+    }
+    Ok(())
+}
+
+/// Ports of nodes, by switch and name: the ports of the site file and of `known`.
+fn all_ports(site: Option<&Site>, mut known: BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
+    let nodes = site.into_iter().flat_map(|site| &site.nodes);
+    let ports = nodes.flat_map(|node| &node.ethernet);
+    known.extend(ports.map(|port| (port.switch.to_string(), port.port.to_string())));
+    known
+}
+
+async fn scan(core: &Arc<Core>, silent: &mut BTreeSet<String>) -> SwitchScan {
+    let begun = clock::now();
+    let names: Vec<String> = core.feature::<Switches>().0.keys().cloned().collect();
+    let (mut reading, mut left, mut readings) = (JoinSet::new(), names.into_iter(), BTreeMap::new());
+    let count = core.feature::<Switches>().0.len();
+    loop {
+        while reading.len() < AT_ONCE
+            && let Some(name) = left.next()
+        {
+            let core = core.clone();
+            reading.spawn(async move {
+                let read = match core.feature::<Switches>().0.get(&name) {
+                    Some(switch) => switch.driver.read().await.map_err(|error| report(&error)),
+                    None => Err(format!("switch {name} is no longer configured")),
+                };
+                (name, read)
+            });
+        }
+        let Some(ended) = reading.join_next().await else {
+            break;
+        };
+        let Ok((name, read)) = ended else { continue };
+        let target = format!("switches/{name}");
+        match read {
+            Ok(read) => {
+                if silent.remove(&name) {
+                    core.event(
+                        EventKind::EthernetReadAgain,
+                        &target,
+                        &format!("switch {name} can be read again"),
+                    )
+                    .await;
+                }
+                readings.insert(name, read);
+            }
+            Err(words) => {
+                if silent.insert(name.clone()) {
+                    let message = format!("the ports of switch {name} are unknown: {words}");
+                    core.event(EventKind::EthernetUnread, &target, &message).await;
+                }
+            }
+        }
+    }
+    SwitchScan {
+        begun,
+        is_whole: readings.len() == count && readings.values().all(|reading| reading.in_effect),
+        readings,
+    }
+}
+
+/// The ports with another reading, as a sentence. Ports of switches without a reading do not count.
+fn moved_ports(ports: &ports::Ports, access: Access, readings: &BTreeMap<String, SwitchReading>) -> Option<String> {
+    let mut words = Vec::new();
+    for (switch, ports) in ports {
+        let Some(reading) = readings.get(switch) else { continue };
+        for port in ports {
+            match reading.ports.get(port) {
+                Some(state) if state.is(access) => {}
+                Some(PortState { vlan, isolated, .. }) => {
+                    let isolated = if *isolated { ", isolated" } else { "" };
+                    words.push(format!(
+                        "switch {switch}, port {port}: the port is in {vlan}{isolated}, and {access} was proven"
+                    ));
+                }
+                None => words.push(format!("switch {switch} has no port {port} any more")),
+            }
+        }
+    }
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
+/// Handles ports that left their network: the node's network becomes unknown, and the node moves the ports back.
+async fn handle_moved_ports(core: &Core, row: &NodeNetwork, words: &str, begun: Timestamp) -> Result<(), StoreError> {
+    let now = clock::now();
+    let mut tx = core.store.write().await?;
+    let record = match tx.node(&row.node).await {
+        Ok(record) => record,
+        Err(StoreError::NotFound { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    // If the node is being moved or was moved since, the move reads the ports itself.
+    let is_proven =
+        matches!(&record.readings.network, Reading::Known { value, at } if *value == row.network && *at < begun);
+    if !is_proven {
+        return Ok(());
+    }
+    let mut readings = record.readings.clone();
+    readings.network = Reading::Unknown { since: now };
+    let event = EventRow {
+        at: now,
+        kind: EventKind::SecurityPortMoved,
+        target: format!("nodes/{}", row.node),
+        message: format!("{words}; the node's ports are moved back"),
+        ..EventRow::default()
+    };
+    tx.add_event(&event).await?;
+    tx.save_readings(&row.node, &readings, now).await?;
+    core.commit(tx).await?;
+    core.notify_due(&row.node);
+    Ok(())
+}
+
+/// Frees VLANs that no node is wished into and that no machine's port may carry. Trunks between switches do not count:
+/// they lead to ports.
+async fn free_vlans(core: &Core, scan: &SwitchScan, nodes: &BTreeSet<(String, String)>) -> Result<(), StoreError> {
+    for row in core.store.vlans().await? {
+        if is_used(scan, nodes, row.vlan) {
+            continue;
+        }
+        let mut tx = core.store.write().await?;
+        if tx.free_vlan(row.vlan, scan.begun).await? {
+            core.commit(tx).await?;
+            tracing::info!(
+                vlan = row.vlan,
+                owner = row.owner,
+                "the VLAN is on no port any more and free again"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Whether a port that leads to a machine may carry the VLAN.
+fn is_used(scan: &SwitchScan, nodes: &BTreeSet<(String, String)>, vlan: u16) -> bool {
+    for (switch, reading) in &scan.readings {
+        for (port, state) in &reading.ports {
+            let is_machine = matches!(state.vlan, Vlan::Access(_)) || nodes.contains(&(switch.clone(), port.clone()));
+            if is_machine && state.may_carry(vlan) {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_ground::testing;
+    use rackwright_lifecycle::{Network, State};
+
+    use super::*;
+
+    const SETTINGS: &str = "ethernet: {provisioning: 10, quarantine: 20, customers: 100-100, \
+                            switches: {leaf-1: {ovsdb: \"unix:/nowhere\"}}}\n";
+
+    fn port(vlan: Vlan) -> PortState {
+        PortState {
+            vlan,
+            isolated: false,
+            version: None,
+        }
+    }
+
+    fn seen(begun: Timestamp, vlan: Vlan) -> SwitchScan {
+        let reading = SwitchReading {
+            ports: [
+                ("p1".to_owned(), port(vlan)),
+                ("uplink".to_owned(), port(Vlan::Trunk([].into()))),
+            ]
+            .into(),
+            in_effect: true,
+        };
+        SwitchScan {
+            begun,
+            readings: [("leaf-1".to_owned(), reading)].into(),
+            is_whole: true,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_misplaced_port_is_reported_once_and_not_while_it_is_moved() {
+        let core = testing::core_with(SETTINGS).await;
+        let mut record = testing::node("n1", State::Available, None);
+        record.readings.network = Reading::Known {
+            value: Network::Provisioning,
+            at: Timestamp(50),
+        };
+        testing::add(&core, &record).await;
+        let row = NodeNetwork {
+            node: "n1".into(),
+            network: Network::Provisioning,
+            vlan: 10,
+            step: 1,
+        };
+        let network = async || {
+            let scope = rackwright_store::Scope::Site;
+            core.store.node(&scope, &"n1".into()).await.unwrap().readings.network
+        };
+        // The node was moved after this reading began.
+        handle_moved_ports(&core, &row, "read in VLAN 7", Timestamp(50))
+            .await
+            .unwrap();
+        assert!(matches!(network().await, Reading::Known { .. }));
+        handle_moved_ports(&core, &row, "read in VLAN 7", Timestamp(51))
+            .await
+            .unwrap();
+        assert!(matches!(network().await, Reading::Unknown { .. }));
+        handle_moved_ports(&core, &row, "read in VLAN 7", Timestamp(99))
+            .await
+            .unwrap();
+        assert!(matches!(network().await, Reading::Unknown { .. }));
+    }
+
+    #[tokio::test]
+    async fn a_vlan_is_free_when_no_machine_port_carries_it() {
+        let core = testing::core_with(SETTINGS).await;
+        let mut tx = core.store.write().await.unwrap();
+        tx.vlan_of("customer acme", (100, 100), Timestamp(5)).await.unwrap();
+        tx.commit().await.unwrap();
+        let nodes = [("leaf-1".to_owned(), "p1".to_owned())].into();
+        // A machine's port that was made a trunk by hand may carry any VLAN. A trunk between switches leads to ports.
+        for held in [Vlan::Access(100), Vlan::Trunk([].into()), Vlan::Other("odd".into())] {
+            free_vlans(&core, &seen(Timestamp(9), held), &nodes).await.unwrap();
+            assert_eq!(core.store.vlans().await.unwrap().len(), 1);
+        }
+        free_vlans(&core, &seen(Timestamp(9), Vlan::Access(20)), &nodes)
+            .await
+            .unwrap();
+        assert!(core.store.vlans().await.unwrap().is_empty());
+    }
+
+    #[test]
+    fn ports_are_compared_with_their_last_proof_and_unread_switches_are_ignored() {
+        let ports: ports::Ports = [
+            ("leaf-1".to_owned(), ["p1".to_owned()].into()),
+            ("leaf-2".to_owned(), ["p1".to_owned()].into()),
+        ]
+        .into();
+        let access = Access {
+            vlan: 101,
+            isolated: false,
+        };
+        let found = |vlan| moved_ports(&ports, access, &seen(Timestamp(1), Vlan::Access(vlan)).readings);
+        assert_eq!(found(101), None);
+        assert_eq!(
+            found(100).unwrap(),
+            "switch leaf-1, port p1: the port is in VLAN 100, and VLAN 101 was proven"
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! Two fabrics, each with an OpenSM of its own, under one control.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rackwright_fabric::{FabricError, FabricManager, ManagerFault, Managers, Proof};
+use rackwright_infiniband::partition::compare;
+use rackwright_infiniband::{Guid, Partition, Partitions};
+use rackwright_tests::fabric::Lab;
+
+use super::key;
+
+const HOSTS: u32 = 16;
+
+/// The ports of all hosts of a fabric.
+async fn ports(lab: &Lab) -> BTreeSet<Guid> {
+    lab.ports(&lab.opensm()).await.into_values().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_fabric_gets_its_partitions_from_its_own_opensm() {
+    let (east, mut west) = tokio::join!(Lab::start(HOSTS), Lab::second(HOSTS));
+    let (of_east, of_west) = tokio::join!(ports(&east), ports(&west));
+    assert!(of_east.is_disjoint(&of_west) && of_east.len() == of_west.len());
+    let managers = Managers::new([
+        ("east".to_owned(), Arc::new(east.opensm()) as Arc<dyn FabricManager>),
+        ("west".to_owned(), Arc::new(west.opensm())),
+    ]);
+
+    // One cluster in each fabric.
+    let of = |number: u16, ports: &BTreeSet<Guid>| {
+        let members = ports.iter().copied().take(64);
+        let partition = Partition::of_cluster(format!("cluster-{number:x}"), key(number), members);
+        (key(number), partition)
+    };
+    let wanted = Partitions {
+        management: BTreeSet::new(),
+        partitions: BTreeMap::from([of(0x101, &of_east), of(0x102, &of_west)]),
+    };
+    let applied = managers.apply(&wanted).await.expect("applied");
+    assert!(applied.changed);
+    assert_eq!((applied.absent, applied.reading.proof), (BTreeSet::new(), Proof::Ports));
+    let all: BTreeSet<Guid> = of_east.union(&of_west).copied().collect();
+    let tables = &applied.reading.tables;
+    assert_eq!((tables.read.len(), tables.unread.len()), (all.len(), 0));
+    assert_eq!(
+        compare(&wanted, &applied.reading.managers, all.iter().copied(), tables),
+        []
+    );
+    assert_eq!(applied.reading.managers.len(), 2, "a subnet manager for each fabric");
+    for (key, own) in [(0x8101, &of_east), (0x8102, &of_west)] {
+        let holders = tables.read.iter().filter(|(_, table)| table.contains(&key));
+        let holders: BTreeSet<Guid> = holders.map(|(port, _)| *port).collect();
+        assert!(holders.len() == 64 && holders.is_subset(own), "{key:04x}: {holders:?}");
+    }
+    assert!(!managers.apply(&wanted).await.expect("applied").changed);
+
+    // One discovery has both fabrics.
+    let found = managers.topology().await.expect("a topology").fabric.counts();
+    let (one, other) = (east.plan.fabric().counts(), west.plan.fabric().counts());
+    assert_eq!(
+        (found.switches, found.adapters, found.links),
+        (
+            one.switches + other.switches,
+            one.adapters + other.adapters,
+            one.links + other.links
+        )
+    );
+
+    // A check reads ports of both, and sees a foreign file of one.
+    std::fs::write(west.partitions_file(), "Default=0x7fff : ALL=full ;\n").expect("a file");
+    let some: BTreeSet<Guid> = of_east.iter().take(4).chain(of_west.iter().take(4)).copied().collect();
+    let inspection = managers.inspect(&some).await.expect("an inspection");
+    let read: BTreeSet<Guid> = inspection.reading.tables.read.keys().copied().collect();
+    assert_eq!((read, inspection.manager), (some.clone(), None));
+    assert_eq!(inspection.files.len(), 2);
+    assert_ne!(inspection.files[0].content, inspection.files[1].content);
+    assert!(
+        managers.apply(&wanted).await.expect("applied").changed,
+        "the file is mended"
+    );
+
+    // Without the OpenSM of one fabric, ports of the other fabric are still read and changed.
+    west.kill_opensm().await;
+    let inspection = managers.inspect(&some).await.expect("an inspection");
+    let Some(ManagerFault::Absent(why)) = &inspection.manager else {
+        panic!("{:?}", inspection.manager);
+    };
+    assert!(why.starts_with("fabric west: "), "{why}");
+    let without = Partitions::default();
+    let error = managers.apply(&without).await.expect_err("one fabric has no manager");
+    assert!(
+        matches!(&error, FabricError::OfFabric { fabric, .. } if fabric == "west"),
+        "{error:?}"
+    );
+    let tables = east.opensm().tables().await.expect("tables").tables;
+    assert_eq!(
+        tables.holders(key(0x101)).count(),
+        0,
+        "the fabric with a manager is changed"
+    );
+    east.stop().await;
+    west.stop().await;
+}
