@@ -6,6 +6,7 @@ pub mod client;
 pub mod fabric;
 pub mod hall;
 pub mod ipmi;
+pub mod member;
 pub mod neighbour;
 pub mod plane;
 pub mod ports;

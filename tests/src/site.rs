@@ -10,7 +10,7 @@ use rackwright_lab::{Lab, Machine, SERVER_IPV4};
 use serde_json::Value;
 use tokio::process::Child;
 
-use crate::process;
+use crate::{member, process};
 
 /// Time limit for a machine of the lab to reach another state. A minute or two is usual on a busy computer. But an
 /// emulated machine hangs once in some hundred boots before its system is up, and the control plane's reaction is part of
@@ -20,7 +20,7 @@ pub const BOOT: Duration = Duration::from_secs(900);
 const START: Duration = Duration::from_secs(300);
 const END: Duration = Duration::from_secs(120);
 /// Time between two calls of the CLI while a test waits. A start of the unoptimised CLI costs some 50 ms of a processor.
-const POLL: Duration = Duration::from_millis(250);
+pub const POLL: Duration = Duration::from_millis(250);
 
 /// Settings of a site that tests change.
 #[derive(Debug, Clone)]
@@ -320,20 +320,21 @@ impl Site {
         lines[lines.len().saturating_sub(80)..].join("\n")
     }
 
-    fn login(&self) {
+    /// The value after `flag` in the invitation that the control plane printed at its first start.
+    fn invited(&self, flag: &str) -> String {
         let printed = std::fs::read_to_string(self.dir.join("rackwrightd.out")).expect("rackwrightd has printed");
-        let after = |flag: &str| {
-            let at = printed
-                .find(flag)
-                .unwrap_or_else(|| panic!("{flag} is not in:\n{printed}"))
-                + flag.len();
-            printed[at..]
-                .split_whitespace()
-                .next()
-                .expect("a value follows")
-                .to_owned()
-        };
-        let (server, ca, token) = (after("--server "), after("--ca-sha256 "), after("--token "));
+        let after = printed.split_once(flag).map(|(_, after)| after);
+        let after = after.unwrap_or_else(|| panic!("{flag} is not in:\n{printed}"));
+        after.split_whitespace().next().expect("a value follows").to_owned()
+    }
+
+    /// The URL of the control plane.
+    fn server(&self) -> String {
+        self.invited("--server ")
+    }
+
+    fn login(&self) {
+        let (server, ca, token) = (self.server(), self.invited("--ca-sha256 "), self.invited("--token "));
         self.cli(["login", "--server", &server, "--ca-sha256", &ca, "--token", &token]);
     }
 
@@ -440,27 +441,34 @@ impl Site {
         state.trim_start_matches("NODE_STATE_").to_ascii_lowercase()
     }
 
-    /// Waits until the node is in one of `states`, and returns that state.
+    /// Waits until the node is in one of `states`, and returns that state. States come from a stream: one connection for the
+    /// whole wait, and no state is too short to be seen.
     ///
     /// # Panics
     /// If it is not within `limit`.
     pub async fn until(&self, id: &str, states: &[&str], limit: Duration) -> String {
-        let deadline = Instant::now() + limit;
-        loop {
-            let state = self.state(id);
-            if states.contains(&state.as_str()) {
-                return state;
+        let mut seen = "not listed".to_owned();
+        let mut lost = String::new();
+        let follow = async {
+            let channel = member::connect(&self.dir.join("cli"), &self.server());
+            loop {
+                match member::follow(channel.clone(), id, states, &mut seen).await {
+                    Ok(state) => return state,
+                    // The control plane may be killed and started again in the meantime.
+                    Err(status) => lost = format!(", last connection: {status}"),
+                }
+                tokio::time::sleep(POLL).await;
             }
-            if Instant::now() > deadline {
-                let explained = texts(&self.try_cli(["node", "explain", id])).0;
-                panic!(
-                    "{id} is {state}, not {states:?}, after {limit:?}:\n{explained}\n{}\n{}",
-                    self.log_tail(),
-                    self.serial_logs()
-                );
-            }
-            tokio::time::sleep(POLL).await;
+        };
+        if let Ok(state) = tokio::time::timeout(limit, follow).await {
+            return state;
         }
+        let explained = texts(&self.try_cli(["node", "explain", id])).0;
+        panic!(
+            "{id} is {seen}, not {states:?}, after {limit:?}{lost}:\n{explained}\n{}\n{}",
+            self.log_tail(),
+            self.serial_logs()
+        );
     }
 
     /// Waits until the node is active again since a later moment than in `before`, an earlier `node get`. States in between

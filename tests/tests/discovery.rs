@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rackwright_tests::ports::free_port;
-use rackwright_tests::site::{Site, texts};
+use rackwright_tests::site::{POLL, Site, texts};
 use serde_json::Value;
 
 /// Generous: the control plane shares the computer with other tests.
@@ -84,6 +84,6 @@ async fn until_long(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool
     let deadline = Instant::now() + limit;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}: not within {limit:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(POLL).await;
     }
 }

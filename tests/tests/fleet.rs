@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rackwright_lifecycle::{Effect, NodeId, Timestamp, seconds};
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Format, Phase, Script, SystemUp, Systems};
@@ -36,7 +36,7 @@ use rackwright_sim::install_crypto;
 use rackwright_store::Store;
 use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
-use rackwright_tests::site::{Site, program, texts};
+use rackwright_tests::site::{POLL, Site, program, texts};
 use serde_json::Value;
 
 const MACHINES: usize = 20;
@@ -109,7 +109,7 @@ async fn until_reported(site: &Site, id: &str, words: &[&str], expected: &[&str]
             return;
         }
         assert!(Instant::now() < deadline, "{kinds:?}, not {expected:?}\n{events}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 

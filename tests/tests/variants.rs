@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rackwright_lab::{self as lab, DiskKind, Firmware, Lab, LabConfig, Machine, ResetType};
-use rackwright_tests::site::{BOOT, Settings, Site, texts};
+use rackwright_tests::site::{BOOT, POLL, Settings, Site, texts};
 use serde_json::Value;
 
 /// A customer's key pair: returns the file of the private half; the public half is beside it with `.pub`.
@@ -263,7 +263,7 @@ async fn until_unknown(site: &Site, machine: &Machine, is_wanted: impl Fn(&Value
         let row = unknown(site, machine);
         match row.clone().filter(&is_wanted) {
             Some(row) => return row,
-            None if Instant::now() < deadline => tokio::time::sleep(Duration::from_millis(100)).await,
+            None if Instant::now() < deadline => tokio::time::sleep(POLL).await,
             None => panic!("{row:?} after {BOOT:?}\n{}", site.log_tail()),
         }
     }
@@ -330,7 +330,7 @@ fn an_unknown_machine_is_only_listed_by_default() {
                 break trace;
             }
             assert!(Instant::now() < deadline, "{trace}\n{}", site.log_tail());
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(POLL).await;
         };
         let stages = fields_of(&trace["stages"], "stage");
         assert!(stages.iter().all(|s| s == "dhcp-discover"), "{trace}");

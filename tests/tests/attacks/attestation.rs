@@ -10,7 +10,7 @@ use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_sim::fleet::{Fleet, FleetConfig, Format, Profile, SimNode, SimTpm};
 use rackwright_sim::install_crypto;
 use rackwright_tests::ports::free_port;
-use rackwright_tests::site::Site;
+use rackwright_tests::site::{POLL, Site};
 use serde_json::Value;
 use tonic::Code;
 
@@ -142,7 +142,7 @@ impl Bench {
                 "{kind}: {events:?}\n{}",
                 self.site.log_tail()
             );
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 

@@ -3,7 +3,6 @@
 use std::net::SocketAddrV4;
 use std::path::Path;
 use std::process::Output;
-use std::time::Duration;
 
 use rackwright_sim::fleet::{Fleet, FleetConfig, Format};
 use rackwright_sim::install_crypto;
@@ -12,7 +11,7 @@ use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::Redundancy;
 use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
-use rackwright_tests::site::{Site, texts};
+use rackwright_tests::site::{POLL, Site, texts};
 
 /// A hall of two machines with the names of its site file, and two customers.
 struct Hall {
@@ -100,7 +99,7 @@ async fn until_cluster(site: &Site, cluster: &str, state: &str) {
             std::time::Instant::now() < deadline,
             "{cluster} is not {state}: {found}"
         );
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 

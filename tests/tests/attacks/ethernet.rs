@@ -10,7 +10,7 @@ use rackwright_sim::install_crypto;
 use rackwright_sim::switch::{AnswerMode, BRIDGE, Switch};
 use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
-use rackwright_tests::site::{Site, texts};
+use rackwright_tests::site::{POLL, Site, texts};
 
 const PROVISIONING: (u16, bool) = (10, true);
 const QUARANTINE: (u16, bool) = (20, true);
@@ -113,7 +113,7 @@ impl Hall {
                 "no {words:?}:\n{explained}\n{}",
                 self.site().log_tail()
             );
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 
@@ -130,7 +130,7 @@ impl Hall {
                 "no {kind}:\n{events}\n{}",
                 self.site().log_tail()
             );
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 

@@ -12,7 +12,7 @@ use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_sim::fleet::{Fleet, FleetConfig, Phase, Profile, SimNode};
 use rackwright_sim::install_crypto;
 use rackwright_tests::ports::free_port;
-use rackwright_tests::site::Site;
+use rackwright_tests::site::{POLL, Site};
 use serde_json::Value;
 use tonic::Code;
 
@@ -118,7 +118,7 @@ impl Bench {
                 "{kind}: {events:?}\n{}",
                 self.site.log_tail()
             );
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 
@@ -254,7 +254,7 @@ async fn an_old_certificate_neither_occupies_a_free_node_nor_gets_the_next_custo
             "an old certificate was taken"
         );
         assert!(Instant::now() < deadline, "the machine does not get through");
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(POLL).await;
     }
     assert_eq!(
         bench.events("security.agent-refused").len(),

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use rackwright_sim::fleet::{Fleet, FleetConfig, UpdateSettings};
 use rackwright_sim::install_crypto;
 use rackwright_tests::ports::free_port;
-use rackwright_tests::site::texts;
+use rackwright_tests::site::{POLL, texts};
 
 use super::{Plane, Seen, TEST_LIMIT, image};
 
@@ -88,7 +88,7 @@ pub(super) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < TEST_LIMIT, "{what} did not come");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 

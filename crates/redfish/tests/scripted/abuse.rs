@@ -610,11 +610,14 @@ async fn a_walk_through_slow_answers_ends_with_partial_results() {
     assert!(started.elapsed() < TEST_LIMIT);
 }
 
-/// A BMC with 2,000 memory modules. The body of each module arrives in three pieces, with this pause before each.
+/// Memory modules of a slow BMC.
+const MODULES: usize = 600;
+
+/// A BMC with [`MODULES`] memory modules. The body of each module arrives in three pieces, with this pause before each.
 async fn dripping(pause: Duration) -> Bmc {
     Bmc::start_with(full_tree(), Duration::ZERO, move |request, _| {
         let path = request.path.clone();
-        let links: Vec<Value> = (0..2000).map(|n| json!({"@odata.id": format!("{path}/{n}")})).collect();
+        let links: Vec<Value> = (0..MODULES).map(|n| json!({"@odata.id": format!("{path}/{n}")})).collect();
         if path.starts_with("/redfish/v1/Systems/1/Memory/") {
             let body = json!({"@odata.id": path, "Id": "1", "CapacityMiB": 1024}).to_string();
             return Some(Answer::Pieces(body.into_bytes(), 3, pause));
@@ -643,7 +646,8 @@ async fn a_walk_ends_where_every_body_is_slow() {
         .filter(|gap| gap.why.contains("answers too slowly"))
         .count();
     assert_eq!(slow, 1, "{:?}", found.gaps);
-    assert!((1..1000).contains(&found.memory.len()), "{}", found.memory.len());
+    // On a busy computer, what comes before the modules may use up all the time.
+    assert!(found.memory.len() < MODULES / 2, "{}", found.memory.len());
 }
 
 #[tokio::test]
@@ -656,7 +660,7 @@ async fn a_slow_bmc_above_the_least_rate_is_read_to_the_end() {
     };
     let client = BmcClient::connect(bmc.target(), settings).await.unwrap();
     let found = client.inventory().await.unwrap();
-    assert_eq!(found.memory.len(), 2000, "{:?}", found.gaps);
+    assert_eq!(found.memory.len(), MODULES, "{:?}", found.gaps);
 }
 
 #[tokio::test]
