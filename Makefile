@@ -63,7 +63,7 @@ test-attacks: deps ## The attacks of docs/security.md against a running rackwrig
 	RACKWRIGHT_MALFORMED_INPUTS=100000 \
 	  cargo nextest run --locked -p rackwright-tests --test attacks --cargo-profile $(PROFILE)
 
-# Seeds of `make simulation`. `make test` runs 300 of the nodes and 60 of the clusters.
+# Seeds of `make simulation`. `make test` runs 150 of the nodes and 40 of the clusters.
 SEEDS ?= 2000
 
 .PHONY: simulation

@@ -43,7 +43,7 @@ const TURNS: usize = 100_000;
 /// Kills in a thousand turns, approximately.
 const KILLS_OF_1000: usize = 12;
 /// Seeds of a run without `RACKWRIGHT_SEED`. `RACKWRIGHT_SEEDS` sets another number.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 150;
 
 /// Number of replicas.
 const REPLICAS: usize = 2;

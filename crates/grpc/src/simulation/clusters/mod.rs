@@ -41,7 +41,7 @@ use fabric::Manager;
 use requests::{PlannedRequest, RequestKind};
 
 /// Seeds of a run without `RACKWRIGHT_SEED`. `RACKWRIGHT_SEEDS` sets another number.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 40;
 /// Nodes of the site. Some of them are enrolled.
 const SITE_NODES: usize = 8;
 /// The site's customers.
