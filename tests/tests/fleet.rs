@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rackwright_lifecycle::{Effect, NodeId, Timestamp, seconds};
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Format, Phase, Script, SystemUp, Systems};
