@@ -3,6 +3,7 @@
 //! Everything runs inside the lab's network namespace and ends with the namespace.
 
 pub mod client;
+pub mod drive;
 pub mod fabric;
 pub mod hall;
 pub mod ipmi;

@@ -50,7 +50,10 @@ pub fn connect(login: &Path, server: &str) -> Channel {
 /// The name of a state as the CLI takes it: "available".
 #[must_use]
 pub fn state_name(state: NodeState) -> String {
-    state.as_str_name().trim_start_matches("NODE_STATE_").to_ascii_lowercase()
+    state
+        .as_str_name()
+        .trim_start_matches("NODE_STATE_")
+        .to_ascii_lowercase()
 }
 
 /// Follows one node, and returns the first of `states` that the node has. `seen` is the node's newest state.
@@ -62,7 +65,9 @@ pub async fn follow(channel: Channel, id: &str, states: &[&str], seen: &mut Stri
     let request = WatchNodesRequest { filter };
     let mut stream = NodeServiceClient::new(channel).watch_nodes(request).await?.into_inner();
     while let Some(message) = stream.message().await? {
-        let Some(status) = message.node.and_then(|node| node.status) else { continue };
+        let Some(status) = message.node.and_then(|node| node.status) else {
+            continue;
+        };
         *seen = state_name(status.state());
         if states.contains(&seen.as_str()) {
             return Ok(seen.clone());

@@ -2,6 +2,7 @@
 
 use rackwright_lab::{self as lab, Firmware, Lab, LabConfig, Machine, PowerState};
 use rackwright_lifecycle::Effect;
+use rackwright_tests::drive::is_empty;
 use rackwright_tests::site::{BOOT, Settings, Site};
 use rackwright_tests::witness::{StartedJobs, begun, tries};
 
@@ -80,7 +81,7 @@ async fn whole_life(namespace: lab::Namespace, firmware: Firmware, first: &str, 
     let entries = machine.boot_entries().expect("the firmware's variables can be read");
     assert!(!boot_entry(entries.clone()), "{entries:?}");
     let disk = machine.disk_path(0).expect("the machine has a drive");
-    assert!(only_zeros(&disk), "the drive holds something after its erase");
+    assert!(is_empty(&disk), "the drive holds something after its erase");
 
     booted_in_order(&site, machine);
     let events = site.cli(["events", "--target", "nodes/n1", "-o", "json"]);
@@ -125,21 +126,6 @@ fn booted_in_order(site: &Site, machine: &Machine) {
             stages.any(|stage| stage.starts_with(wanted)),
             "{wanted} is not in its place: {trace}"
         );
-    }
-}
-
-fn only_zeros(path: &std::path::Path) -> bool {
-    use std::io::Read as _;
-    let mut file = std::fs::File::open(path).expect("the drive's file opens");
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        let n = file.read(&mut buffer).expect("the drive's file reads");
-        if n == 0 {
-            return true;
-        }
-        if buffer[..n].iter().any(|b| *b != 0) {
-            return false;
-        }
     }
 }
 

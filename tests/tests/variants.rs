@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use rackwright_lab::{self as lab, DiskKind, Firmware, Lab, LabConfig, Machine, ResetType};
+use rackwright_tests::drive::is_empty;
 use rackwright_tests::site::{BOOT, POLL, Settings, Site, texts};
 use serde_json::Value;
 
@@ -173,11 +174,7 @@ fn a_detached_namespace_is_erased_and_named() {
             "{reason}\n{}",
             site.log_tail()
         );
-        let left = std::fs::read(&hidden).expect("the namespace's file reads");
-        assert!(
-            left.iter().all(|b| *b == 0),
-            "the detached namespace still holds something"
-        );
+        assert!(is_empty(&hidden), "the detached namespace still holds something");
 
         site.cli(["node", "readmit", "n1", "--yes", "--accept-drives", "--wait"]);
         assert_eq!(
@@ -244,8 +241,7 @@ fn http_boot_two_drives_and_a_drive_that_vanishes() {
             site.log_tail()
         );
         let disk = lab.machine(0).disk_path(0).expect("one drive is left");
-        let head = std::fs::read(disk).expect("the drive's file reads");
-        assert!(head.iter().all(|b| *b == 0), "the drive that is left holds something");
+        assert!(is_empty(&disk), "the drive that is left holds something");
         lab.stop().await.expect("the lab ends");
     });
 }

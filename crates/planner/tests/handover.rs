@@ -338,6 +338,51 @@ fn a_storage_fabric_does_not_divide_a_node() {
     assert_eq!(faults(&one, &Format::ALL), Vec::<String>::new());
 }
 
+/// Two compute fabrics that both number their units from 1, and storage.
+#[test]
+fn units_of_two_fabrics_are_apart_and_storage_is_in_no_group_and_no_ring() {
+    let leaves = "- {name: 'leaf-su[1-2]-r[0-1]', role: leaf, ports: 64, rail: [0, 1], scalable_unit: [1, 1, 2, 2]}
+- {name: 'spine-[1-2]', role: spine, ports: 64}
+";
+    let apart = "- {name: 'leaf-su[1-2]-r[0-1]', role: leaf, ports: 64, rail: [0, 1], scalable_unit: 1, fabric: [east, east, west, west]}
+- {name: 'spine-[1-2]', role: spine, ports: 64, fabric: [east, west]}
+- {name: stor-1, role: leaf, ports: 64, scalable_unit: 1, fabric: disks}
+";
+    let text = SMALL
+        .replace("hcas: [mlx5_0, mlx5_3]", "hcas: [mlx5_0, mlx5_3, mlx5_7]")
+        .replace(leaves, apart)
+        .replace(
+            "[spine-1/1, spine-2/1, spine-1/2, spine-2/2, spine-1/3, spine-2/3, spine-1/4, spine-2/4]",
+            "'spine-[1-2]/[1-4]'",
+        )
+        + "---\nfabrics: [{name: east}, {name: west}, {name: disks, purpose: storage}]\n\
+           cables:\n- {label: 's[1-4]', a: 'n[1-4]/mlx5_7', b: 'stor-1/[1-4]'}\n";
+    let site = site(&text);
+    let nodes: Vec<NodeId> = site.node_ids().collect();
+    let ledger = ledger(&site, &nodes);
+    let partition = {
+        let mut sheet = partition(&site, &members(&site, &nodes));
+        sheet.ports.retain(|port| port.hca < 2);
+        sheet
+    };
+    let files = files(&Cluster {
+        partition: Some(partition),
+        ..cluster(&site, &ledger, members(&site, &nodes))
+    });
+    let conf = &files["slurm/topology.conf"];
+    for line in ["SwitchName=east-su01 Nodes=n[1-2]", "SwitchName=west-su01 Nodes=n[3-4]"] {
+        assert!(conf.lines().any(|one| one == line), "{line} is not in\n{conf}");
+    }
+    assert!(files["nccl/nccl.conf"].contains("\nNCCL_IB_HCA==mlx5_0:1,mlx5_3:1\n"));
+    for name in ["ansible/inventory.yaml", "kubernetes/nodes.yaml"] {
+        assert!(!files[name].contains("stor-1"), "{name}");
+    }
+    let ports = &files["partition/ports.csv"];
+    let storage = ports.lines().filter(|line| line.contains(",mlx5_7,"));
+    assert!(storage.clone().all(|line| line.contains(",stor-1,")), "{ports}");
+    assert_eq!(storage.count(), 4);
+}
+
 /// A node on leaves of two units has no place in Slurm's tree, and neither has a node without cables.
 #[test]
 fn nodes_that_no_tree_holds_are_refused() {

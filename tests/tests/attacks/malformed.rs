@@ -21,7 +21,9 @@ use crate::impostor::host::Host;
 /// Inputs for each listener: 20,000, or as many as `RACKWRIGHT_MALFORMED_INPUTS` says (`make test-attacks`: 100,000).
 static INPUTS: LazyLock<usize> = LazyLock::new(|| {
     let number = std::env::var("RACKWRIGHT_MALFORMED_INPUTS");
-    number.map_or(20_000, |number| number.parse().expect("RACKWRIGHT_MALFORMED_INPUTS is a number"))
+    number.map_or(20_000, |number| {
+        number.parse().expect("RACKWRIGHT_MALFORMED_INPUTS is a number")
+    })
 });
 /// Datagrams between two requests that must be answered. A socket's receive buffer holds this many.
 const BURST: usize = 64;

@@ -85,9 +85,16 @@ impl<'a> Facts<'a> {
             .filter(|cluster_node| cluster_node.member.spare)
     }
 
-    /// The cables of a member, in the order of its HCAs.
+    /// The cables of a member, in the order of its HCAs, without those to storage.
     pub(super) fn uplinks(&self, cluster_node: &ClusterNode<'_>) -> &[Uplink] {
         &self.groups.uplinks[cluster_node.node.index()]
+    }
+
+    /// The cable of one HCA of a member, also to storage.
+    pub(super) fn uplink(&self, cluster_node: &ClusterNode<'_>, hca: u8) -> Option<&Uplink> {
+        let storage = &self.groups.storage[cluster_node.node.index()];
+        let mut links = self.uplinks(cluster_node).iter().chain(storage);
+        links.find(|link| link.hca == hca)
     }
 
     /// Members by SKU.

@@ -2,13 +2,14 @@
 //!
 //! A unit is a set of nodes with the same leaves. In a rail-optimised fabric a node has as many leaves as rails, and no
 //! single leaf shows which nodes are close. The unit is the leaves' `scalable_unit` if the site gives one, otherwise
-//! all leaves that share nodes. A pod is all units below the same spines, a fabric all pods below the same cores.
+//! all leaves that share nodes. A pod is all units below the same spines, a fabric all pods below the same cores. Numbers of
+//! units and pods are read within one fabric of the site. Storage fabrics have no groups.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sets::Sets;
-use rackwright_site::model::{NodeId, Port, Site, SwitchId, SwitchRole};
+use rackwright_site::model::{FabricId, NodeId, Port, Site, SwitchId, SwitchRole};
 
 /// A cable from an HCA to a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,19 +47,32 @@ pub(super) struct Whole {
 /// All groups of a site. Their names are the same in the packs of all clusters.
 #[derive(Debug)]
 pub(super) struct Groups {
-    /// By node, in the order of the HCAs.
+    /// By node, in the order of the HCAs, without those to storage fabrics.
     pub(super) uplinks: Vec<Vec<Uplink>>,
+    /// By node: cables to storage fabrics.
+    pub(super) storage: Vec<Vec<Uplink>>,
     pub(super) units: Vec<Unit>,
     pub(super) pods: Vec<Pod>,
     pub(super) fabrics: Vec<Whole>,
     unit_of: BTreeMap<SwitchId, usize>,
 }
 
+/// The numbers of a unit or pod in the site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Numbers {
+    /// `None`: the site file does not say.
+    fabric: Option<FabricId>,
+    /// 0: none.
+    pod: u16,
+    /// The scalable unit. 0 for the key of a pod.
+    unit: u16,
+}
+
 /// The key of a group of switches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    /// The site's numbers: pod (0: none) and scalable unit (0 for the key of a pod).
-    Given(u16, u16),
+    /// The site's numbers.
+    Given(Numbers),
     /// The first of a set of connected switches.
     Joined(usize),
 }
@@ -66,13 +80,16 @@ enum Key {
 impl Groups {
     pub(super) fn of(site: &Site) -> Self {
         let mut uplinks: Vec<Vec<Uplink>> = vec![Vec::new(); site.nodes.len()];
+        let mut storage = uplinks.clone();
         let mut between: Vec<(SwitchId, SwitchId)> = Vec::new();
         for cable in &site.cables {
             match (cable.a, cable.b) {
                 (Port::Hca { node, hca }, Port::Switch { switch, port })
                 | (Port::Switch { switch, port }, Port::Hca { node, hca }) => {
                     let leaf = switch;
-                    uplinks[node.index()].push(Uplink { hca, leaf, port });
+                    let is_storage = site.is_storage_port(node, hca.into());
+                    let of = if is_storage { &mut storage } else { &mut uplinks };
+                    of[node.index()].push(Uplink { hca, leaf, port });
                 }
                 (Port::Switch { switch: a, .. }, Port::Switch { switch: b, .. }) => between.push((a, b)),
                 (Port::Hca { .. }, Port::Hca { .. }) => {}
@@ -81,6 +98,7 @@ impl Groups {
         uplinks.iter_mut().for_each(|links| links.sort_unstable());
         let mut groups = Self {
             uplinks,
+            storage,
             units: Vec::new(),
             pods: Vec::new(),
             fabrics: Vec::new(),
@@ -90,8 +108,8 @@ impl Groups {
         groups
     }
 
-    /// The unit of a node in the fabric that has most of its cables: cables to storage do not count. Error: the names
-    /// of the units, if its leaves in this fabric are in several.
+    /// The unit of a node in the fabric that has most of its cables. Error: the names of the units, if its leaves in this
+    /// fabric are in several.
     pub(super) fn unit(&self, node: NodeId) -> Result<Option<usize>, Vec<&str>> {
         let mut fabrics: BTreeMap<usize, (usize, BTreeSet<usize>)> = BTreeMap::new();
         for link in &self.uplinks[node.index()] {
@@ -124,7 +142,11 @@ impl Groups {
         let unit_key = |sets: &mut Sets, leaf: SwitchId| {
             let switch = site.switch(leaf);
             match switch.scalable_unit {
-                Some(unit) => Key::Given(switch.pod.unwrap_or(0), unit),
+                Some(unit) => Key::Given(Numbers {
+                    fabric: switch.fabric,
+                    pod: switch.pod.unwrap_or(0),
+                    unit,
+                }),
                 None => Key::Joined(sets.first(leaf.index())),
             }
         };
@@ -133,9 +155,16 @@ impl Groups {
         let core = |id: SwitchId| site.switch(id).role == SwitchRole::Core;
         let joins = between.iter().filter(|(a, b)| !core(*a) && !core(*b));
         joins.for_each(|(a, b)| sets.join(a.index(), b.index()));
-        let pod_key = |sets: &mut Sets, leaves: &[SwitchId]| match site.switch(leaves[0]).pod {
-            Some(pod) => Key::Given(pod, 0),
-            None => Key::Joined(sets.first(leaves[0].index())),
+        let pod_key = |sets: &mut Sets, leaves: &[SwitchId]| {
+            let first = site.switch(leaves[0]);
+            match first.pod {
+                Some(pod) => Key::Given(Numbers {
+                    fabric: first.fabric,
+                    pod,
+                    unit: 0,
+                }),
+                None => Key::Joined(sets.first(leaves[0].index())),
+            }
         };
         let pods = gather(by_unit.iter().map(|(key, leaves)| (pod_key(&mut sets, leaves), *key)));
         let switches =
@@ -156,8 +185,8 @@ impl Groups {
         fabrics: &BTreeMap<usize, Vec<usize>>,
     ) {
         let linked: BTreeSet<SwitchId> = between.iter().flat_map(|(a, b)| [*a, *b]).collect();
-        let unit_names = unit_names(by_unit.keys().copied());
-        let pod_names = pod_names(pods.keys().copied());
+        let unit_names = unit_names(site, by_unit.keys().copied());
+        let pod_names = pod_names(site, pods.keys().copied());
         let units: Vec<Key> = by_unit.keys().copied().collect();
         self.units = unit_names.into_iter().map(|name| Unit { name, pod: 0 }).collect();
         for (pod, (name, keys)) in pod_names.into_iter().zip(pods.values()).enumerate() {
@@ -187,37 +216,62 @@ impl Groups {
     }
 }
 
-/// `su01` if the site numbers all units uniquely, `pod1-su01` if unit numbers are unique only within a pod.
-fn unit_names(keys: impl ExactSizeIterator<Item = Key> + Clone) -> Vec<String> {
+/// `su01` if the site numbers all units uniquely, `pod1-su01` if unit numbers are unique only within a pod, and with the name
+/// of the fabric before it if they are unique only within a fabric.
+fn unit_names(site: &Site, keys: impl ExactSizeIterator<Item = Key> + Clone) -> Vec<String> {
     let all = keys.len();
-    let numbers: BTreeSet<u16> = keys.clone().filter_map(given_numbers).map(|(_, unit)| unit).collect();
-    let most = numbers.last().copied().map_or(0, usize::from);
-    let numbered = keys.clone().all(|key| given_numbers(key).is_some());
+    let given: Vec<Numbers> = keys.clone().filter_map(given_numbers).collect();
+    let most = given.iter().map(|numbers| numbers.unit).max().map_or(0, usize::from);
+    let is_unique = |set: BTreeSet<(u16, u16)>| given.len() == all && set.len() == all;
+    let by_unit = is_unique(given.iter().map(|numbers| (0, numbers.unit)).collect());
+    let by_pod = is_unique(given.iter().map(|numbers| (numbers.pod, numbers.unit)).collect());
     let name = |(at, key): (usize, Key)| match given_numbers(key) {
-        Some((_, unit)) if numbered && numbers.len() == all => format!("su{}", padded(unit.into(), most)),
-        Some((pod, unit)) if numbered => format!("pod{pod}-su{}", padded(unit.into(), most)),
+        Some(Numbers { fabric, pod, unit }) if given.len() == all => {
+            let unit = format!("su{}", padded(unit.into(), most));
+            match (by_unit, by_pod, pod) {
+                (true, _, _) => unit,
+                (_, true, _) => format!("pod{pod}-{unit}"),
+                (_, _, 0) => of_fabric(site, fabric, &unit),
+                _ => of_fabric(site, fabric, &format!("pod{pod}-{unit}")),
+            }
+        }
         _ => format!("unit{}", padded(at + 1, all)),
     };
     keys.enumerate().map(name).collect()
 }
 
-/// `pod01` if the site numbers all pods, `spine` if there is only one.
-fn pod_names(keys: impl ExactSizeIterator<Item = Key> + Clone) -> Vec<String> {
+/// `pod01` if the site numbers all pods, with the name of the fabric before it if the numbers are unique only within a fabric,
+/// `spine` if there is only one.
+fn pod_names(site: &Site, keys: impl ExactSizeIterator<Item = Key> + Clone) -> Vec<String> {
     let all = keys.len();
-    let most = keys.clone().filter_map(given_numbers).map(|(pod, _)| pod).max();
-    let most = most.map_or(0, usize::from);
-    let numbered = keys.clone().all(|key| given_numbers(key).is_some());
+    let given: Vec<Numbers> = keys.clone().filter_map(given_numbers).collect();
+    let numbers: BTreeSet<u16> = given.iter().map(|numbers| numbers.pod).collect();
+    let most = numbers.last().copied().map_or(0, usize::from);
     let name = |(at, key): (usize, Key)| match given_numbers(key) {
-        Some((pod, _)) if numbered => format!("pod{}", padded(pod.into(), most)),
+        Some(Numbers { fabric, pod, .. }) if given.len() == all => {
+            let pod = format!("pod{}", padded(pod.into(), most));
+            match numbers.len() == all {
+                true => pod,
+                false => of_fabric(site, fabric, &pod),
+            }
+        }
         _ if all == 1 => "spine".to_owned(),
         _ => format!("spines{}", padded(at + 1, all)),
     };
     keys.enumerate().map(name).collect()
 }
 
-fn given_numbers(key: Key) -> Option<(u16, u16)> {
+/// The name of a group with its fabric before it.
+fn of_fabric(site: &Site, fabric: Option<FabricId>, name: &str) -> String {
+    match fabric {
+        Some(fabric) => format!("{}-{name}", site.fabric(fabric).name),
+        None => name.to_owned(),
+    }
+}
+
+fn given_numbers(key: Key) -> Option<Numbers> {
     match key {
-        Key::Given(pod, unit) => Some((pod, unit)),
+        Key::Given(numbers) => Some(numbers),
         Key::Joined(_) => None,
     }
 }

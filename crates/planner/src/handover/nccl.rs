@@ -35,8 +35,14 @@ pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
 fn conf(facts: &Facts<'_>, cluster_nodes: &[&ClusterNode<'_>]) -> String {
     let sku = cluster_nodes[0].sku;
     let mut text = format!("# For /etc/nccl.conf of {} nodes.\n", sku.name);
-    if !sku.hcas.is_empty() {
-        let hcas: Vec<String> = sku.hcas.iter().map(|hca| format!("{}:1", hca.name)).collect();
+    // One file serves all nodes of the SKU, so an adapter that leads to storage on one of them is left out.
+    let is_storage = |at: usize| {
+        let mut nodes = cluster_nodes.iter();
+        nodes.any(|cluster_node| facts.site.is_storage_port(cluster_node.node, at))
+    };
+    let hcas = sku.hcas.iter().enumerate().filter(|(at, _)| !is_storage(*at));
+    let hcas: Vec<String> = hcas.map(|(_, hca)| format!("{}:1", hca.name)).collect();
+    if !hcas.is_empty() {
         // Writing to a string cannot fail.
         let _ = write!(
             text,

@@ -86,7 +86,7 @@ fn ports_csv(facts: &Facts<'_>, ports: &Ports<'_>) -> String {
                 .copied()
                 .flatten();
             let guid = port.map(|port| port.guid).or_else(|| planned.and_then(Guid::new));
-            let link = facts.uplinks(cluster_node).iter().find(|link| link.hca == at);
+            let link = facts.uplink(cluster_node, at);
             let fields = [
                 cluster_node.host.to_owned(),
                 hca.name.to_string(),

@@ -55,7 +55,7 @@ impl Topology {
         }
     }
 
-    /// Nodes of a site with their cables. An unknown name becomes a node without cables.
+    /// Nodes of a site with their cables, apart from cables to storage fabrics. An unknown name becomes a node without cables.
     #[must_use]
     pub fn of_site(site: &Site, names: &[String]) -> Self {
         let mut topology = Self::bare(names);
@@ -72,6 +72,9 @@ impl Topology {
                 continue;
             };
             let Some(at) = ids.get(&node) else { continue };
+            if site.is_storage_port(node, hca.into()) {
+                continue;
+            }
             let leaf = *leaves.entry(switch).or_insert_with(|| {
                 topology.leaves.push(Leaf {
                     name: site.switch(switch).name.to_string(),

@@ -617,7 +617,9 @@ const MODULES: usize = 600;
 async fn dripping(pause: Duration) -> Bmc {
     Bmc::start_with(full_tree(), Duration::ZERO, move |request, _| {
         let path = request.path.clone();
-        let links: Vec<Value> = (0..MODULES).map(|n| json!({"@odata.id": format!("{path}/{n}")})).collect();
+        let links: Vec<Value> = (0..MODULES)
+            .map(|n| json!({"@odata.id": format!("{path}/{n}")}))
+            .collect();
         if path.starts_with("/redfish/v1/Systems/1/Memory/") {
             let body = json!({"@odata.id": path, "Id": "1", "CapacityMiB": 1024}).to_string();
             return Some(Answer::Pieces(body.into_bytes(), 3, pause));

@@ -243,6 +243,7 @@ impl Lanes {
 
 /// The adapters of a node's lanes in the SKU: by the GUID if the site knows it, else by the name. A machine without one of
 /// its adapters may give the name of this adapter to another one, so a name counts only for an adapter without a GUID match.
+/// Adapters that lead to a storage fabric are no lanes between nodes.
 pub(super) fn places<'l>(site: &Site, node: &NodeId, lanes: &[&'l ServedLane]) -> BTreeMap<Lane, &'l ServedLane> {
     let Some(node) = site.node_named(node.as_str()) else {
         return BTreeMap::new();
@@ -263,6 +264,7 @@ pub(super) fn places<'l>(site: &Site, node: &NodeId, lanes: &[&'l ServedLane]) -
             found.entry(known).or_insert(one);
         }
     }
+    found.retain(|lane, _| !matches!(lane, Lane::Hca(hca) if site.is_storage_port(node, usize::from(*hca))));
     found
 }
 

@@ -135,12 +135,15 @@ fn a_run_of_thousands_of_nodes_has_a_time_by_which_it_is_over() {
     assert!(plan::longest_s(&settings, 4096) < 6 * 3600);
 }
 
+fn read(text: &str) -> Site {
+    let name = "site.yaml";
+    let checked = rackwright_site::file::check(&[rackwright_site::file::Source { name, text }]);
+    checked.site.unwrap()
+}
+
 /// Four nodes of eight HCAs.
 fn site() -> Site {
-    let text = site_file(&Request::new(ReferenceSku::DgxH100, 4)).unwrap();
-    let name = "site.yaml";
-    let checked = rackwright_site::file::check(&[rackwright_site::file::Source { name, text: &text }]);
-    checked.site.unwrap()
+    read(&site_file(&Request::new(ReferenceSku::DgxH100, 4)).unwrap())
 }
 
 fn lane(name: &str, guid: u64) -> ServedLane {
@@ -200,4 +203,30 @@ fn a_name_counts_only_for_an_adapter_that_no_guid_names() {
     let known = lane("mlx9", 0xa4);
     let places = plan::places(&site, &NodeId::stored("gpu-2"), &[&stranger, &known]);
     assert_eq!(places.into_iter().collect::<Vec<_>>(), [(Lane::Hca(4), &known)]);
+}
+
+#[test]
+fn an_adapter_that_leads_to_storage_is_no_lane() {
+    let site = read(
+        "site: {name: s}
+rooms: [{name: h}]
+racks: [{name: r, room: h}]
+skus: [{name: k, power: {max_watts: 1 kW}, psus: {count: 1, watts: 1 kW, needed: 1}, height_units: 1, hcas: [c0, s0]}]
+nodes: [{name: 'n[1-2]', sku: k, rack: r, unit: [1, 2]}]
+fabrics: [{name: east}, {name: disks, purpose: storage}]
+switches:
+- {name: leaf, role: leaf, ports: 8, fabric: east}
+- {name: stor, role: leaf, ports: 8, fabric: disks}
+cables:
+- {label: 'a[1-2]', a: 'n[1-2]/c0', b: 'leaf/[1-2]'}
+- {label: 's[1-2]', a: 'n[1-2]/s0', b: 'stor/[1-2]'}
+",
+    );
+    let served = [lane("c0", 0xa0), lane("s0", 0xa1)];
+    let served: Vec<&ServedLane> = served.iter().collect();
+    let places = plan::places(&site, &NodeId::stored("n1"), &served);
+    assert_eq!(places.into_keys().collect::<Vec<_>>(), [Lane::Hca(0)]);
+    let topology = Topology::of_site(&site, &["n1", "n2"].map(str::to_owned));
+    assert_eq!(topology.leaf(0, Lane::Hca(0)), Some(0));
+    assert_eq!(topology.leaf(0, Lane::Hca(1)), None);
 }
