@@ -1,15 +1,15 @@
-//! Sets of connected switches.
+//! Sets of connected switches or fabrics.
 
-/// Disjoint sets of switches, by index.
+/// Disjoint sets, by index.
 pub(crate) struct Sets(Vec<usize>);
 
 impl Sets {
-    /// Every switch in a set of its own.
+    /// Every one in a set of its own.
     pub fn new(count: usize) -> Self {
         Self((0..count).collect())
     }
 
-    /// The first switch of the set.
+    /// The first of the set.
     pub fn first(&mut self, one: usize) -> usize {
         let mut first = one;
         while self.0[first] != first {

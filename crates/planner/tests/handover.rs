@@ -383,6 +383,37 @@ fn units_of_two_fabrics_are_apart_and_storage_is_in_no_group_and_no_ring() {
     assert_eq!(storage.count(), 4);
 }
 
+/// Rails that are fabrics of their own share their nodes, and so their units.
+#[test]
+fn rails_apart_have_the_units_of_one_fabric() {
+    let text = SMALL
+        .replace(
+            "scalable_unit: [1, 1, 2, 2]}",
+            "scalable_unit: [1, 1, 2, 2], fabric: [rail-0, rail-1, rail-0, rail-1]}",
+        )
+        .replace(
+            "'spine-[1-2]', role: spine, ports: 64}",
+            "'spine-[1-2]', role: spine, ports: 64, fabric: [rail-0, rail-1]}",
+        )
+        .replace(
+            "[spine-1/1, spine-2/1, spine-1/2, spine-2/2, spine-1/3, spine-2/3, spine-1/4, spine-2/4]",
+            "[spine-1/1, spine-1/2, spine-2/1, spine-2/2, spine-1/3, spine-1/4, spine-2/3, spine-2/4]",
+        )
+        + "---\nfabrics: [{name: 'rail-[0-1]'}]\n";
+    let site = site(&text);
+    let nodes: Vec<NodeId> = site.node_ids().collect();
+    let ledger = ledger(&site, &nodes);
+    let files = files(&cluster(&site, &ledger, members(&site, &nodes)));
+    let conf = &files["slurm/topology.conf"];
+    let lines: Vec<&str> = conf.lines().skip(1).collect();
+    let expected = [
+        "SwitchName=su01 Nodes=n[1-2]",
+        "SwitchName=su02 Nodes=n[3-4]",
+        "SwitchName=spine Switches=su[01-02]",
+    ];
+    assert_eq!(lines, expected);
+}
+
 /// A node on leaves of two units has no place in Slurm's tree, and neither has a node without cables.
 #[test]
 fn nodes_that_no_tree_holds_are_refused() {

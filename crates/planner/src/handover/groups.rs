@@ -2,14 +2,16 @@
 //!
 //! A unit is a set of nodes with the same leaves. In a rail-optimised fabric a node has as many leaves as rails, and no
 //! single leaf shows which nodes are close. The unit is the leaves' `scalable_unit` if the site gives one, otherwise
-//! all leaves that share nodes. A pod is all units below the same spines, a fabric all pods below the same cores. Numbers of
-//! units and pods are read within one fabric of the site. Storage fabrics have no groups.
+//! all leaves that share nodes. A pod is all units below the same spines, a fabric all pods below the same cores.
+//!
+//! Fabrics of the site that share nodes (rails or planes apart) number their units and pods together. Other fabrics may use the
+//! same numbers for other units. Storage fabrics have no groups.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sets::Sets;
-use rackwright_site::model::{FabricId, NodeId, Port, Site, SwitchId, SwitchRole};
+use rackwright_site::model::{FabricId, NodeId, Port, Site, Switch, SwitchId, SwitchRole};
 
 /// A cable from an HCA to a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +62,7 @@ pub(super) struct Groups {
 /// The numbers of a unit or pod in the site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Numbers {
-    /// `None`: the site file does not say.
+    /// The first of the fabrics that share nodes. `None`: the site file does not say.
     fabric: Option<FabricId>,
     /// 0: none.
     pod: u16,
@@ -129,7 +131,21 @@ impl Groups {
         }
     }
 
+    /// By fabric of the site: the first of the fabrics that share nodes with it.
+    fn first_fabrics(&self, site: &Site) -> Vec<FabricId> {
+        let mut sets = Sets::new(site.fabrics.len());
+        for links in &self.uplinks {
+            let fabrics = links.iter().filter_map(|link| site.switch(link.leaf).fabric);
+            let fabrics: Vec<usize> = fabrics.map(FabricId::index).collect();
+            fabrics.windows(2).for_each(|pair| sets.join(pair[0], pair[1]));
+        }
+        let ids: Vec<FabricId> = site.fabric_ids().collect();
+        (0..ids.len()).map(|fabric| ids[sets.first(fabric)]).collect()
+    }
+
     fn join(&mut self, site: &Site, between: &[(SwitchId, SwitchId)]) {
+        let first_fabrics = self.first_fabrics(site);
+        let fabric_of = |switch: &Switch| switch.fabric.map(|fabric| first_fabrics[fabric.index()]);
         let leaves: BTreeSet<SwitchId> = self.uplinks.iter().flatten().map(|link| link.leaf).collect();
         let mut sets = Sets::new(site.switches.len());
         for links in &self.uplinks {
@@ -143,7 +159,7 @@ impl Groups {
             let switch = site.switch(leaf);
             match switch.scalable_unit {
                 Some(unit) => Key::Given(Numbers {
-                    fabric: switch.fabric,
+                    fabric: fabric_of(switch),
                     pod: switch.pod.unwrap_or(0),
                     unit,
                 }),
@@ -159,7 +175,7 @@ impl Groups {
             let first = site.switch(leaves[0]);
             match first.pod {
                 Some(pod) => Key::Given(Numbers {
-                    fabric: first.fabric,
+                    fabric: fabric_of(first),
                     pod,
                     unit: 0,
                 }),
