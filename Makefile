@@ -33,16 +33,18 @@ demo: deps-demo images build ## Two real machines from power-off to handed over 
 demo-cluster: deps-cluster build ## Two customers get clusters of 128 simulated machines on the fabric of a real OpenSM
 	$(BIN)/rackwright-demo-cluster
 
-# Lints and images side by side: images wait for packages and for one long link of the agent. Programs and tests are built at
-# once: by themselves, the programs would be built with other features of the same crates. Each step says how long it took.
+# Images are made beside lints and build: they wait for packages and for one long link of the agent. Programs and tests are built
+# at once: by themselves, the programs would be built with other features of the same crates. Each step says how long it took.
 took = TIMEFORMAT='test: $(1) took %0lR'; time
-.PHONY: test
+.PHONY: test linted-build
 test: deps ## Everything: format, lints, licences, all tests, the real machines included
-	@$(call took,lints and images) $(MAKE) --no-print-directory -j2 lint images
-	@$(call took,building) cargo build --locked --workspace --bins --tests --profile $(PROFILE)
+	@$(call took,lints and build with images) $(MAKE) --no-print-directory -j2 linted-build images
 	@$(call took,testing) cargo nextest run --locked --workspace --cargo-profile $(PROFILE)
 	@$(call took,testing with OpenSSL) $(MAKE) --no-print-directory test-platform-tls
 	@$(call took,fuzzing) $(MAKE) --no-print-directory fuzz FUZZ_SEED=1
+
+linted-build: lint
+	@$(call took,building) cargo build --locked --workspace --bins --tests --profile $(PROFILE)
 
 # The tests that speak with a BMC. Features are those of the whole workspace (`--workspace --features`): what is built already is
 # not built again with others.
