@@ -81,6 +81,8 @@ pub struct Inspection {
     /// The tables of the requested ports, without the keys of partitions that this program does not manage. Without
     /// requested ports nothing is read, and there are no managers either.
     pub reading: Reading,
+    /// Why one of several fabrics could not be inspected.
+    pub problem: Option<String>,
 }
 
 /// A successful change.

@@ -71,8 +71,11 @@ impl Managers {
         shares
     }
 
-    /// One reading of all fabrics. A port counts as unread only if no fabric has its table.
+    /// One reading of all fabrics. A port counts as unread only if no fabric has its table. A table that was read from a port
+    /// counts more than a manager's record.
     fn joined(&self, readings: impl IntoIterator<Item = (usize, Reading)>) -> Reading {
+        let mut readings: Vec<(usize, Reading)> = readings.into_iter().collect();
+        readings.sort_by_key(|(_, reading)| reading.proof == Proof::Ports);
         let mut joined = Reading {
             tables: Tables::default(),
             managers: BTreeSet::new(),
@@ -107,36 +110,79 @@ impl Member {
     }
 }
 
-/// The results of the members that support the action, by the member's index.
-///
-/// # Errors
-/// The first error; [`FabricError::Unsupported`] if no member supports the action.
-fn supported<T>(
-    members: &[Member],
-    results: Vec<Result<T, FabricError>>,
-) -> Result<impl Iterator<Item = (usize, T)>, FabricError> {
-    let mut done = Vec::new();
-    let mut unsupported = None;
-    for ((at, member), result) in members.iter().enumerate().zip(results) {
-        match result {
-            Err(error @ FabricError::Unsupported(_)) => unsupported = Some(error),
-            other => done.push((at, member.named(other)?)),
+/// The results of an action of all members.
+struct Results<T> {
+    /// By the member's index.
+    done: Vec<(usize, T)>,
+    failed: Vec<FabricError>,
+    unsupported: Option<FabricError>,
+}
+
+impl<T> Results<T> {
+    fn of(members: &[Member], results: Vec<Result<T, FabricError>>) -> Self {
+        let mut all = Self {
+            done: Vec::new(),
+            failed: Vec::new(),
+            unsupported: None,
+        };
+        for ((at, member), result) in members.iter().enumerate().zip(results) {
+            match result {
+                Err(error @ FabricError::Unsupported(_)) => all.unsupported = Some(error),
+                other => match member.named(other) {
+                    Ok(one) => all.done.push((at, one)),
+                    Err(error) => all.failed.push(error),
+                },
+            }
+        }
+        all
+    }
+
+    /// The results of the members that support the action.
+    ///
+    /// # Errors
+    /// The first error; [`FabricError::Unsupported`] if no member supports the action.
+    fn all(mut self) -> Result<Vec<(usize, T)>, FabricError> {
+        if !self.failed.is_empty() {
+            return Err(self.failed.swap_remove(0));
+        }
+        match self.unsupported {
+            Some(error) if self.done.is_empty() => Err(error),
+            _ => Ok(self.done),
         }
     }
-    match unsupported {
-        Some(error) if done.is_empty() => Err(error),
-        _ => Ok(done.into_iter()),
+
+    /// The results of the members without an error, and the errors in words.
+    ///
+    /// # Errors
+    /// No member has a result: as `all`.
+    fn some(self) -> Result<(Vec<(usize, T)>, Vec<String>), FabricError> {
+        if self.done.is_empty() {
+            return self.all().map(|done| (done, Vec::new()));
+        }
+        let words = self.failed.iter().map(|error| words(error)).collect();
+        Ok((self.done, words))
     }
 }
 
-/// One fault for all fabrics: a foreign subnet manager first, because it may give keys.
-fn joined_fault(faults: Vec<(&str, ManagerFault)>) -> Option<ManagerFault> {
-    let mut absent = Vec::new();
+/// An error with its causes.
+fn words(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<String>>().join(": ")
+}
+
+/// One fault for all fabrics: a foreign subnet manager first, because it may give keys. Beside it, absent managers become
+/// problems.
+fn joined_fault(faults: Vec<(&str, ManagerFault)>, problems: &mut Vec<String>) -> Option<ManagerFault> {
+    let (mut foreign, mut absent) = (None, Vec::new());
     for (fabric, fault) in faults {
         match fault {
-            ManagerFault::Foreign(master) => return Some(ManagerFault::Foreign(master)),
+            ManagerFault::Foreign(master) => foreign = foreign.or(Some(ManagerFault::Foreign(master))),
             ManagerFault::Absent(why) => absent.push(format!("fabric {fabric}: {why}")),
         }
+    }
+    if foreign.is_some() {
+        problems.append(&mut absent);
+        return foreign;
     }
     (!absent.is_empty()).then(|| ManagerFault::Absent(absent.join("; ")))
 }
@@ -149,8 +195,8 @@ impl FabricManager for Managers {
 
     async fn topology(&self) -> Result<Dump, FabricError> {
         let reads = self.members.iter().map(|member| member.manager.topology());
-        let dumps = supported(&self.members, join_all(reads).await)?;
-        Ok(Dump::joined(dumps.map(|(_, dump)| dump)))
+        let dumps = Results::of(&self.members, join_all(reads).await).all()?;
+        Ok(Dump::joined(dumps.into_iter().map(|(_, dump)| dump)))
     }
 
     /// Changes every fabric, also if one of them fails.
@@ -179,10 +225,11 @@ impl FabricManager for Managers {
 
     async fn tables(&self) -> Result<Reading, FabricError> {
         let reads = self.members.iter().map(|member| member.manager.tables());
-        let readings = supported(&self.members, join_all(reads).await)?;
+        let readings = Results::of(&self.members, join_all(reads).await).all()?;
         Ok(self.joined(readings))
     }
 
+    /// Inspects every fabric, also if one of them cannot be inspected.
     async fn inspect(&self, ports: &BTreeSet<Guid>) -> Result<Inspection, FabricError> {
         let shares = self.by_member(ports);
         let reads = self
@@ -190,10 +237,11 @@ impl FabricManager for Managers {
             .iter()
             .zip(&shares)
             .map(|(member, share)| member.manager.inspect(share));
-        let inspections = supported(&self.members, join_all(reads).await)?;
+        let (inspections, mut problems) = Results::of(&self.members, join_all(reads).await).some()?;
         let (mut files, mut faults, mut readings) = (Vec::new(), Vec::new(), Vec::new());
         for (at, inspection) in inspections {
             files.extend(inspection.files);
+            problems.extend(inspection.problem);
             faults.extend(
                 inspection
                     .manager
@@ -203,8 +251,9 @@ impl FabricManager for Managers {
         }
         Ok(Inspection {
             files,
-            manager: joined_fault(faults),
+            manager: joined_fault(faults, &mut problems),
             reading: self.joined(readings),
+            problem: (!problems.is_empty()).then(|| problems.join("; ")),
         })
     }
 

@@ -19,6 +19,8 @@ struct Scripted {
     inspected: Mutex<Vec<BTreeSet<Guid>>>,
     is_unsupported: bool,
     fails: bool,
+    /// The source of its tables. A record is empty.
+    proof: Proof,
 }
 
 fn guid(number: u64) -> Guid {
@@ -37,6 +39,7 @@ impl Scripted {
             inspected: Mutex::default(),
             is_unsupported: false,
             fails: false,
+            proof: Proof::Ports,
         }
     }
 
@@ -45,7 +48,11 @@ impl Scripted {
         for port in ports {
             match self.ports.contains(port) {
                 true => {
-                    tables.read.insert(*port, vec![0x7fff]);
+                    let table = match self.proof {
+                        Proof::Ports => vec![0x7fff],
+                        Proof::Manager => Vec::new(),
+                    };
+                    tables.read.insert(*port, table);
                 }
                 false => {
                     tables.unread.insert(*port, "no such port".into());
@@ -55,7 +62,7 @@ impl Scripted {
         Reading {
             tables,
             managers: self.ports.first().copied().into_iter().collect(),
-            proof: Proof::Ports,
+            proof: self.proof,
         }
     }
 }
@@ -111,11 +118,15 @@ impl FabricManager for Scripted {
     }
 
     async fn inspect(&self, ports: &BTreeSet<Guid>) -> Result<Inspection, FabricError> {
+        if self.fails {
+            return Err(FabricError::NoManager("OpenSM does not run".into()));
+        }
         self.inspected.lock().expect("no thread panicked").push(ports.clone());
         Ok(Inspection {
             files: Vec::new(),
             manager: self.fault.lock().expect("no thread panicked").clone(),
             reading: self.reading(ports),
+            problem: None,
         })
     }
 
@@ -202,6 +213,15 @@ async fn faults_and_errors_name_the_fabric() {
         "{error:?}"
     );
     assert_eq!(error.to_string(), "fabric west");
+    let found = managers.inspect(&guids([1, 5])).await.expect("east can be inspected");
+    assert!(found.reading.tables.read.contains_key(&guid(1)), "{found:?}");
+    let problem = found.problem.expect("west cannot be inspected");
+    assert!(
+        problem.starts_with("fabric west: ") && problem.contains("OpenSM does not run"),
+        "{problem}"
+    );
+    let west = Arc::new(Scripted::new(5..=8));
+    let managers = together(&[("east", &east), ("west", &west)]);
     let set = |manager: &Scripted, fault| *manager.fault.lock().expect("no thread panicked") = Some(fault);
     set(&west, ManagerFault::Absent("no subnet manager answers".into()));
     let found = managers.inspect(&guids([1, 5])).await.expect("an inspection");
@@ -215,9 +235,25 @@ async fn faults_and_errors_name_the_fabric() {
     set(&east, foreign.clone());
     let found = managers.inspect(&guids([1, 5])).await.expect("an inspection");
     assert_eq!(found.manager, Some(foreign));
+    assert_eq!(found.problem.as_deref(), Some("fabric west: no subnet manager answers"));
     let health = managers.health().await.expect("checks");
     let texts: Vec<&str> = health.iter().map(|check| check.text.as_str()).collect();
     assert_eq!(texts, ["fabric east: a key is set", "fabric west: a key is set"]);
+}
+
+/// A manager's record of a port of another fabric does not hide the table of the port.
+#[tokio::test]
+async fn a_table_of_a_port_counts_more_than_a_record() {
+    let east = Arc::new(Scripted::new(1..=4));
+    let west = Arc::new(Scripted {
+        proof: Proof::Manager,
+        ..Scripted::new(1..=4)
+    });
+    for order in [[("a", &east), ("b", &west)], [("a", &west), ("b", &east)]] {
+        let managers = together(&order);
+        let found = managers.inspect(&guids([1])).await.expect("an inspection");
+        assert_eq!(found.reading.tables.read[&guid(1)], [0x7fff]);
+    }
 }
 
 #[tokio::test]

@@ -104,12 +104,19 @@ pub(super) async fn run_round(
     let sample = next_ports(&all, &row.last_port, count);
     let last_port = sample.last().map(ToString::to_string).unwrap_or_default();
     match look(core, manager, &keys, &state, &row, (&sample, &all)).await {
-        Ok(Look { found, problem }) => {
+        Ok(Look {
+            found,
+            problem,
+            has_read,
+        }) => {
             last.next = now.plus(pace).max(clock::now().plus(seconds(SHORTEST_S)));
             let checked = |row: &mut FabricCheckRow| {
-                // Without a subnet manager no port was read.
                 if problem.is_empty() {
                     row.checked_at = Some(now);
+                }
+                // Without a subnet manager no port of its fabric was read. Ports of other fabrics were, and the next check
+                // goes on after them.
+                if has_read {
                     row.last_port = last_port;
                 }
                 row.problem = problem;
@@ -185,8 +192,10 @@ fn next_ports(all: &[Guid], last: &str, count: usize) -> Vec<Guid> {
 /// The result of a check.
 struct Look {
     found: Vec<Finding>,
-    /// Why no port was read; empty: ports were read.
+    /// Why a fabric was not read; empty: every one was.
     problem: String,
+    /// Whether a port was read.
+    has_read: bool,
 }
 
 /// Reads the file and the ports of the sample; after a breach also other ports, so that all concerned clusters are known.
@@ -200,13 +209,15 @@ async fn look(
 ) -> Result<Look, LookError> {
     let inspection = manager.inspect(&sample.iter().copied().collect()).await?;
     let file = file_finding(core, &inspection, state, row);
-    let mut fault = inspection.manager;
+    let (mut fault, mut problem) = (inspection.manager, inspection.problem);
     let (mut reading, mut found) = judged(keys, inspection.reading).await?;
+    let has_read = !reading.tables.read.is_empty();
     let is_breach = file.is_some() || fault.is_some() || !found.is_empty();
-    let is_readable = !matches!(fault, Some(ManagerFault::Absent(_)));
+    let is_readable = has_read || !matches!(fault, Some(ManagerFault::Absent(_)));
     if is_breach && is_readable && sample.len() < all.len() {
         let again = manager.inspect(&ports_of_breach(keys, sample, all)).await?;
         fault = again.manager.or(fault);
+        problem = again.problem.or(problem);
         (reading, found) = judged(keys, again.reading).await?;
     }
     if !found.is_empty() {
@@ -227,11 +238,16 @@ async fn look(
     }
     found.extend(fault.as_ref().map(judge_manager));
     found.extend(file);
-    let problem = match fault {
-        Some(ManagerFault::Absent(why)) => why,
-        _ => String::new(),
+    let absent = match fault {
+        Some(ManagerFault::Absent(why)) => Some(why),
+        _ => None,
     };
-    Ok(Look { found, problem })
+    let problems: Vec<String> = absent.into_iter().chain(problem).collect();
+    Ok(Look {
+        found,
+        problem: problems.join("; "),
+        has_read,
+    })
 }
 
 /// The ports that are read after a breach is seen: some of each cluster, then those of the sample, then others.
@@ -502,6 +518,7 @@ mod tests {
                     managers: BTreeSet::new(),
                     proof: Proof::Ports,
                 },
+                problem: None,
             };
             let finding = file_finding(&core, &inspection, &FabricRow::default(), row);
             finding.map(|finding| finding.text)

@@ -106,7 +106,7 @@ pub async fn run_round(
     }
     let reading = (fabric.absent_changes, fabric.proven_at);
     let mut input = gather(core, site.clone(), discovered, (absent, reading)).await?;
-    input.fabrics = settings.fabrics().map(str::to_owned).collect();
+    input.fabrics = settings.discovered().map(str::to_owned).collect();
     let found = tokio::task::spawn_blocking(move || compare_with_site(&input, now)).await;
     let found = found.map_err(|e| HallError::Broken(format!("the fabric could not be compared with the site: {e}")))?;
     match found {

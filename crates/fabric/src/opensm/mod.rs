@@ -368,6 +368,7 @@ impl FabricManager for OpenSm {
             files: vec![file],
             manager,
             reading,
+            problem: None,
         })
     }
 

@@ -199,14 +199,14 @@ impl Ufm {
         })
     }
 
-    /// The tables by UFM's own records.
+    /// The tables by UFM's own records, of the ports that UFM has in its fabric. Members of a partition may be in another one.
     async fn recorded_tables(&self) -> Result<Reading, FabricError> {
         let answer = self.client.get("resources/pkeys", &[("guids_data", "true")]).await?;
         let mut read: BTreeMap<Guid, Vec<u16>> =
             self.ports().await?.into_iter().map(|port| (port, Vec::new())).collect();
         for (key, held) in views::partitions(&answer)? {
             for (port, member) in held.members {
-                let table = read.entry(port).or_default();
+                let Some(table) = read.get_mut(&port) else { continue };
                 let entry = key.entry(member.membership);
                 if member.first {
                     table.insert(0, entry)
@@ -316,6 +316,11 @@ impl FabricManager for Ufm {
     async fn inspect(&self, ports: &BTreeSet<Guid>) -> Result<Inspection, FabricError> {
         let _alone = self.changing.lock().await;
         let mut reading = match &self.diags {
+            _ if ports.is_empty() => Reading {
+                tables: Tables::default(),
+                managers: BTreeSet::new(),
+                proof: Proof::Ports,
+            },
             Some(diags) => Reading {
                 tables: diags.tables(ports).await,
                 managers: BTreeSet::new(),
@@ -329,6 +334,7 @@ impl FabricManager for Ufm {
             files: Vec::new(),
             manager: None,
             reading,
+            problem: None,
         })
     }
 

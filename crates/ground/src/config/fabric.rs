@@ -131,7 +131,7 @@ struct UfmAddress {
 }
 
 /// `fabric.tools`
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct ToolFiles {
     /// Their folder. `None`: they are on the search path.
@@ -142,6 +142,13 @@ struct ToolFiles {
     port: Option<u8>,
     /// Environment variables in addition to those of this process.
     environment: BTreeMap<String, String>,
+}
+
+impl ToolFiles {
+    /// What selects the port of this machine that the tools send from. A simulator takes the port from the environment.
+    fn reader(&self) -> (Option<&str>, u8, &BTreeMap<String, String>) {
+        (self.adapter.as_deref(), self.port.unwrap_or(1), &self.environment)
+    }
 }
 
 /// One manager, with the place of its settings for messages.
@@ -176,12 +183,23 @@ fn check_s() -> u32 {
 impl Settings {
     /// Adds each fault of the settings to `faults`.
     pub fn check(&self, faults: &mut Vec<String>) {
-        if !self.managers.is_empty() && (self.opensm.is_some() || self.ufm.is_some()) {
-            faults.push("fabric: has managers, and opensm or ufm as well: name each manager below managers".into());
+        let is_single = self.opensm.is_some() || self.ufm.is_some() || self.tools != ToolFiles::default();
+        if !self.managers.is_empty() && is_single {
+            faults.push(
+                "fabric: has managers, and opensm, ufm or tools as well: name each manager with its tools below managers"
+                    .into(),
+            );
         }
-        let mut files = BTreeSet::new();
+        let (mut files, mut ports) = (BTreeSet::new(), BTreeSet::new());
         for one in self.managers_at() {
             one.check(faults);
+            if one.reads_ports() && !ports.insert(one.tools.reader()) {
+                faults.push(format!(
+                    "{}.tools: another manager reads the same port of this machine: name the adapter that is in this fabric, \
+                     such as mlx5_2",
+                    one.place
+                ));
+            }
             for (field, path) in one.opensm.iter().flat_map(|opensm| opensm.files()) {
                 if !files.insert(path) {
                     faults.push(format!(
@@ -243,6 +261,16 @@ impl Settings {
     /// The names of the fabrics with a manager. Empty: the site has one fabric, and the settings do not name it.
     pub fn fabrics(&self) -> impl Iterator<Item = &str> {
         self.managers.keys().map(String::as_str)
+    }
+
+    /// The names of the fabrics that are discovered. A UFM without `read_ports` discovers nothing.
+    pub fn discovered(&self) -> impl Iterator<Item = &str> {
+        let reads = |manager: &ManagerSettings| match &manager.ufm {
+            Some(ufm) => ufm.read_ports,
+            None => true,
+        };
+        let managers = self.managers.iter().filter(move |(_, manager)| reads(manager));
+        managers.map(|(fabric, _)| fabric.as_str())
     }
 
     /// Makes the client of the manager, or of the managers of all fabrics.
@@ -321,6 +349,10 @@ impl OpenSmFiles {
 }
 
 impl ManagerAt<'_> {
+    fn reads_ports(&self) -> bool {
+        self.opensm.is_some() || self.ufm.is_some_and(|ufm| ufm.read_ports)
+    }
+
     fn check(&self, faults: &mut Vec<String>) {
         let place = &self.place;
         if self.opensm.is_some() == self.ufm.is_some() {

@@ -262,7 +262,11 @@ fn a_minimal_file_is_accepted() {
 #[test]
 fn each_fabric_has_a_manager_with_files_of_its_own() {
     let of = |fabric: &str| faults(&format!("data_dir: /x\nfabric: {fabric}\n"));
-    let opensm = |name: &str| format!("{{opensm: {{partitions: /{name}/p, log: /{name}/l, pid_file: /{name}/pid}}}}");
+    let opensm = |name: &str| {
+        format!(
+            "{{opensm: {{partitions: /{name}/p, log: /{name}/l, pid_file: /{name}/pid}}, tools: {{adapter: mlx5_{name}}}}}"
+        )
+    };
     let (east, west) = (opensm("e"), opensm("w"));
     let both = format!("{{managers: {{east: {east}, west: {west}}}}}");
     assert_eq!(of(&both), [] as [&str; 0]);
@@ -277,6 +281,8 @@ fn each_fabric_has_a_manager_with_files_of_its_own() {
             "fabric.managers.west.opensm.partitions: another OpenSM has the file /e/p already",
             "fabric.managers.west.opensm.log: another OpenSM has the file /e/l already",
             "fabric.managers.west.opensm.pid_file: another OpenSM has the file /e/pid already",
+            "fabric.managers.west.tools: another manager reads the same port of this machine: name the adapter that is in this \
+             fabric, such as mlx5_2",
         ]
     );
     assert_eq!(
@@ -295,10 +301,20 @@ fn each_fabric_has_a_manager_with_files_of_its_own() {
     let found = of(&format!(
         "{{opensm: {{partitions: /p, log: /l, pid_file: /pid}}, managers: {{east: {east}}}}}"
     ));
-    assert!(
-        found.len() == 1 && found[0].contains("name each manager below managers"),
-        "{found:?}"
-    );
+    let words =
+        "fabric: has managers, and opensm, ufm or tools as well: name each manager with its tools below managers";
+    assert_eq!(found, [words]);
+    let beside = of(&format!("{{tools: {{folder: /opt/ib}}, managers: {{east: {east}}}}}"));
+    assert_eq!(beside, [words]);
+    let discovered = |ufm: &str| {
+        let text = format!("data_dir: /x\nfabric: {{managers: {{east: {east}, west: {{ufm: {{{ufm}}}}}}}}}\n");
+        let settings = Config::parse(&text, Path::new("t")).unwrap().fabric.unwrap();
+        settings.discovered().map(str::to_owned).collect::<Vec<String>>()
+    };
+    // Any file in place of a token.
+    let records = "url: 'https://ufm', token_file: /proc/version";
+    assert_eq!(discovered(records), ["east"]);
+    assert_eq!(discovered(&format!("{records}, read_ports: true")), ["east", "west"]);
     assert_eq!(
         of("{first_key: \"0x0001\"}"),
         ["fabric: needs exactly one of opensm and ufm"]

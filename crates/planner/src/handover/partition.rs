@@ -115,11 +115,11 @@ fn partition_md(facts: &Facts<'_>, sheet: &PartitionSheet) -> String {
             .or_default() += 1;
     }
     let entries = entries.into_iter().map(|(entry, ports)| vec![entry, ports.to_string()]);
-    let hca = facts
-        .cluster_nodes
-        .iter()
-        .find_map(|cluster_node| cluster_node.sku.hcas.first())
-        .map_or("mlx5_0", |hca| &*hca.name);
+    let compute = |cluster_node| facts.site.compute_ports(cluster_node).map(|(hca, _)| &*hca.name).next();
+    let mut nodes = facts.cluster_nodes.iter();
+    let hca = nodes
+        .find_map(|cluster_node| compute(cluster_node.node))
+        .unwrap_or("mlx5_0");
     format!(
         "# Partition\n\n{}\n{}\nThe first bit of an entry marks full membership; the rest is the key. Full members \
          communicate with all members, limited members only with full members. All ports are in \

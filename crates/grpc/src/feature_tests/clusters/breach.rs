@@ -113,6 +113,7 @@ impl FabricManager for Scripted {
             }],
             manager: self.fault.lock().unwrap().clone().filter(|_| !ports.is_empty()),
             reading: self.reading(ports),
+            problem: None,
         })
     }
 

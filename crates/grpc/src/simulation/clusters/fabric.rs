@@ -134,6 +134,7 @@ impl FabricManager for Manager {
             files: Vec::new(),
             manager: None,
             reading,
+            problem: None,
         })
     }
 
