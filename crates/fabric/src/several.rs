@@ -110,10 +110,12 @@ impl Member {
     }
 }
 
+/// By the member's index.
+type ByMember<T> = Vec<(usize, T)>;
+
 /// The results of an action of all members.
 struct Results<T> {
-    /// By the member's index.
-    done: Vec<(usize, T)>,
+    done: ByMember<T>,
     failed: Vec<FabricError>,
     unsupported: Option<FabricError>,
 }
@@ -141,7 +143,7 @@ impl<T> Results<T> {
     ///
     /// # Errors
     /// The first error; [`FabricError::Unsupported`] if no member supports the action.
-    fn all(mut self) -> Result<Vec<(usize, T)>, FabricError> {
+    fn all(mut self) -> Result<ByMember<T>, FabricError> {
         if !self.failed.is_empty() {
             return Err(self.failed.swap_remove(0));
         }
@@ -155,7 +157,7 @@ impl<T> Results<T> {
     ///
     /// # Errors
     /// No member has a result: as `all`.
-    fn some(self) -> Result<(Vec<(usize, T)>, Vec<String>), FabricError> {
+    fn some(self) -> Result<(ByMember<T>, Vec<String>), FabricError> {
         if self.done.is_empty() {
             return self.all().map(|done| (done, Vec::new()));
         }
