@@ -114,9 +114,9 @@ pub(super) async fn run_round(
                 if problem.is_empty() {
                     row.checked_at = Some(now);
                 }
-                // Without a subnet manager no port of its fabric was read. Ports of other fabrics were, and the next check
-                // goes on after them.
-                if has_read {
+                // Without a subnet manager no port of its fabric was read. If ports of other fabrics were, the next check goes
+                // on after them.
+                if problem.is_empty() || has_read {
                     row.last_port = last_port;
                 }
                 row.problem = problem;

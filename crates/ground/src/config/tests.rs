@@ -278,11 +278,11 @@ fn each_fabric_has_a_manager_with_files_of_its_own() {
     assert_eq!(
         of(&format!("{{managers: {{east: {east}, west: {east}}}}}")),
         [
+            "fabric.managers.west.tools: another manager reads the same port of this machine: name the adapter that is in this \
+             fabric, such as mlx5_2",
             "fabric.managers.west.opensm.partitions: another OpenSM has the file /e/p already",
             "fabric.managers.west.opensm.log: another OpenSM has the file /e/l already",
             "fabric.managers.west.opensm.pid_file: another OpenSM has the file /e/pid already",
-            "fabric.managers.west.tools: another manager reads the same port of this machine: name the adapter that is in this \
-             fabric, such as mlx5_2",
         ]
     );
     assert_eq!(
