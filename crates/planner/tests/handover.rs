@@ -377,7 +377,7 @@ fn units_of_two_fabrics_are_apart_and_storage_is_in_no_group_and_no_ring() {
     for name in ["ansible/inventory.yaml", "kubernetes/nodes.yaml"] {
         assert!(!files[name].contains("stor-1"), "{name}");
     }
-    let ports = &files["partition/ports.csv"];
+    let ports = &files["fabric/ports.csv"];
     let storage = ports.lines().filter(|line| line.contains(",mlx5_7,"));
     assert!(storage.clone().all(|line| line.contains(",stor-1,")), "{ports}");
     assert_eq!(storage.count(), 4);
