@@ -34,17 +34,28 @@ pub fn authority(login: &Path) -> String {
     file(login, |name| name.ends_with(".ca.pem"))
 }
 
+/// TLS with the member's certificate.
+///
+/// # Panics
+/// If there is no login in the folder.
+#[must_use]
+pub fn tls(login: &Path) -> ClientTlsConfig {
+    ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(authority(login)))
+        .identity(identity(login))
+}
+
 /// A connection to `server`, made at its first call.
 ///
 /// # Panics
 /// If there is no login in the folder.
 #[must_use]
 pub fn connect(login: &Path, server: &str) -> Channel {
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(authority(login)))
-        .identity(identity(login));
     let endpoint = Endpoint::from_shared(server.to_owned()).expect("a URL");
-    endpoint.tls_config(tls).expect("the files are PEM").connect_lazy()
+    endpoint
+        .tls_config(tls(login))
+        .expect("the files are PEM")
+        .connect_lazy()
 }
 
 /// The name of a state as the CLI takes it: "available".

@@ -442,7 +442,7 @@ impl Site {
     }
 
     /// Waits until the node is in one of `states`, and returns that state. States come from a stream: one connection for the
-    /// whole wait, and no state is too short to be seen.
+    /// whole wait, and no state of more than some milliseconds is missed.
     ///
     /// # Panics
     /// If it is not within `limit`.

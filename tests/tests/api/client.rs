@@ -23,6 +23,8 @@ use rackwright_api::v1::operation_service_client::OperationServiceClient;
 use rackwright_lab::{Lab, LabConfig, Namespace};
 use rackwright_lifecycle::{NodeId, State};
 use rackwright_store::Store;
+pub use rackwright_tests::member::authority;
+use rackwright_tests::member::identity;
 use rackwright_tests::site::{Settings, Site};
 use rackwright_tests::wire;
 pub use rackwright_tests::wire::{Method, methods};
@@ -62,8 +64,7 @@ impl Api {
 
     /// The member that logged in with the CLI's files in `dir`.
     pub fn of_cli(dir: &Path) -> Self {
-        let identity = file(dir, |name| name.ends_with(".pem") && !name.ends_with(".ca.pem"));
-        Self::connect(&authority(dir), Some(Identity::from_pem(&identity, &identity)))
+        Self::connect(&authority(dir), Some(identity(dir)))
     }
 
     /// Connects at the first call.
@@ -135,20 +136,6 @@ impl Api {
     pub async fn call(&self, path: &str, message: Vec<u8>) -> Result<Vec<u8>, Status> {
         wire::call(self.channel.clone(), path, message).await
     }
-}
-
-/// The certificate authority that the CLI with its files in `dir` trusts.
-pub fn authority(dir: &Path) -> String {
-    file(dir, |name| name.ends_with(".ca.pem"))
-}
-
-fn file(dir: &Path, matches: impl Fn(&str) -> bool) -> String {
-    let entries = std::fs::read_dir(dir).expect("the CLI has logged in");
-    let path = entries
-        .flatten()
-        .map(|e| e.path())
-        .find(|p| p.file_name().and_then(|n| n.to_str()).is_some_and(&matches));
-    std::fs::read_to_string(path.expect("the CLI keeps such a file")).expect("the file is text")
 }
 
 /// An unused key.

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use rackwright_api::v1;
 use rackwright_api::v1::event_service_client::EventServiceClient;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use rackwright_tests::member;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
 /// Time limit of one attempt.
@@ -28,13 +29,6 @@ pub struct Client {
     pub again: AtomicU64,
 }
 
-fn pem(login: &Path, matches: impl Fn(&str) -> bool) -> String {
-    let files = std::fs::read_dir(login).expect("a member has logged in").flatten();
-    let mut paths = files.map(|file| file.path());
-    let path = paths.find(|path| path.file_name().and_then(|n| n.to_str()).is_some_and(&matches));
-    std::fs::read_to_string(path.expect("the login left it")).expect("it is text")
-}
-
 /// Whether the replica, the way to it or its database is unavailable. A status from the replica itself is an answer.
 fn is_away(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded) || status.source().is_some()
@@ -42,10 +36,7 @@ fn is_away(status: &Status) -> bool {
 
 impl Client {
     pub fn new(login: &Path, servers: &[String]) -> Self {
-        let identity = pem(login, |name| name.ends_with(".pem") && !name.ends_with(".ca.pem"));
-        let tls = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(pem(login, |name| name.ends_with(".ca.pem"))))
-            .identity(Identity::from_pem(&identity, &identity));
+        let tls = member::tls(login);
         let channel = |server: &String| {
             let endpoint = Endpoint::from_shared(server.clone()).expect("a URL");
             let endpoint = endpoint.tls_config(tls.clone()).expect("the files are PEM");

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use rackwright_sim::fleet::{Fleet, FleetConfig, Format};
+use rackwright_tests::member;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::Site;
 use tonic::Status;
@@ -77,22 +78,14 @@ impl Plane {
         kib.expect("the kernel tells it") * 1024
     }
 
-    fn pem(&self, matches: impl Fn(&str) -> bool) -> String {
-        let entries = std::fs::read_dir(self.site.dir().join("cli")).expect("the CLI has logged in");
-        let mut paths = entries.flatten().map(|entry| entry.path());
-        let path = paths.find(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(&matches));
-        std::fs::read_to_string(path.expect("the CLI keeps such a file")).expect("it is text")
-    }
-
     /// The first operator's certificate and key.
     pub fn operator(&self) -> Identity {
-        let identity = self.pem(|name| name.ends_with(".pem") && !name.ends_with(".ca.pem"));
-        Identity::from_pem(&identity, &identity)
+        member::identity(&self.site.dir().join("cli"))
     }
 
     /// A separate connection, which is made at the first call.
     pub fn channel(&self, identity: Option<Identity>) -> Channel {
-        let authority = Certificate::from_pem(self.pem(|name| name.ends_with(".ca.pem")));
+        let authority = Certificate::from_pem(member::authority(&self.site.dir().join("cli")));
         let mut tls = ClientTlsConfig::new().ca_certificate(authority);
         if let Some(identity) = identity {
             tls = tls.identity(identity);
