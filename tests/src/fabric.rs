@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use rackwright_fabric::{Diags, OpenSm, OpenSmSettings, Process, ToolSettings, Tools};
@@ -21,6 +21,11 @@ use crate::process;
 
 /// Time limit of every wait for ibsim or OpenSM. Each takes seconds on a quiet computer.
 const WAIT_LIMIT: Duration = Duration::from_secs(600);
+/// Most starts of one OpenSM. An OpenSM on ibsim may end or stand still during its start on a busy computer; its service
+/// manager would start it again.
+const STARTS: usize = 5;
+/// An OpenSM that has written nothing to its log for this time before its first sweep stands still.
+const STANDS_STILL: Duration = Duration::from_secs(120);
 /// Time limit of each tool that reads the fabric.
 const TOOL_LIMIT: Duration = Duration::from_secs(120);
 /// The library of Debian's libumad2sim that connects the tools to ibsim.
@@ -129,8 +134,8 @@ impl Lab {
         std::fs::write(here.join("opensm.conf"), options).expect("its options");
         let closed = rackwright_infiniband::Partitions::default().render().expect("a file");
         std::fs::write(here.join("partitions.conf"), closed).expect("its partitions");
-        let opensm = start_opensm(here, &environment);
-        let lab = Self {
+        let opensm = start_opensm(here, &environment).await;
+        Self {
             plan,
             less,
             folder,
@@ -139,9 +144,7 @@ impl Lab {
             console,
             opensm,
             prompts,
-        };
-        lab.wait_for_sweep(0).await;
-        lab
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -270,9 +273,7 @@ impl Lab {
 
     /// Starts OpenSM after `kill_opensm`, with the partition file that is there, and waits for its first sweep.
     pub async fn start_opensm(&mut self) {
-        std::fs::remove_file(self.path("osm.log")).expect("its former log");
-        self.opensm = start_opensm(self.folder.path(), &self.environment);
-        self.wait_for_sweep(0).await;
+        self.opensm = start_opensm(self.folder.path(), &self.environment).await;
     }
 
     /// Starts a second OpenSM at another adapter, with the highest priority and without partitions: every port becomes a full
@@ -286,9 +287,7 @@ impl Lab {
             _ => (name.clone(), value.clone()),
         };
         let environment: Vec<(String, String)> = self.environment.iter().map(own).collect();
-        let rival = run_opensm(&here, &environment, &["-p", "15"]);
-        wait_for_sweep_in(&here.join("osm.log"), 0).await;
-        rival
+        until_first_sweep(&here, || run_opensm(&here, &environment, &["-p", "15"])).await
     }
 
     /// Replaces an adapter by one with another port GUID, at the same cable.
@@ -336,8 +335,6 @@ impl Lab {
         sweeps_in(&self.path("osm.log"))
     }
 
-    /// OpenSM is started without regular sweeps. On a busy computer a sweep can lose packets and fail: then another one is
-    /// requested.
     async fn wait_for_sweep(&self, before: usize) {
         let log = self.path("osm.log");
         let deadline = Instant::now() + WAIT_LIMIT;
@@ -345,11 +342,7 @@ impl Lab {
         while sweeps_in(&log) <= before {
             let text = || std::fs::read_to_string(&log).unwrap_or_default();
             assert!(Instant::now() < deadline, "no sweep within {WAIT_LIMIT:?}:\n{}", text());
-            let failed = failed_sweeps_in(&log);
-            if failed > requested {
-                requested = failed;
-                self.signal(Signal::SIGHUP);
-            }
+            repeat_failed_sweep(&log, &self.opensm, &mut requested);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -374,14 +367,45 @@ fn failed_sweeps_in(log: &Path) -> usize {
     since.matches("Errors during initialization").count()
 }
 
-/// Only OpenSM's log shows a sweep.
-async fn wait_for_sweep_in(log: &Path, before: usize) {
-    let deadline = Instant::now() + WAIT_LIMIT;
-    while sweeps_in(log) <= before {
-        let text = || std::fs::read_to_string(log).unwrap_or_default();
-        assert!(Instant::now() < deadline, "no sweep within {WAIT_LIMIT:?}:\n{}", text());
-        tokio::time::sleep(Duration::from_millis(20)).await;
+/// Requests another sweep after each one that failed: OpenSM is started without regular sweeps, and on a busy computer a
+/// sweep can lose packets and fail. `requested` is the number of failed sweeps after which one was requested.
+fn repeat_failed_sweep(log: &Path, opensm: &Child, requested: &mut usize) {
+    let failed = failed_sweeps_in(log);
+    if failed > *requested {
+        *requested = failed;
+        process::signal(opensm.id().expect("OpenSM runs"), Signal::SIGHUP);
     }
+}
+
+/// Starts OpenSM, and waits for the first sweep that its log shows. An OpenSM that ends or stands still before is started
+/// again, and its output is printed.
+async fn until_first_sweep(here: &Path, start: impl Fn() -> Child) -> Child {
+    let log = here.join("osm.log");
+    for attempt in 1..=STARTS {
+        let _ = std::fs::remove_file(&log);
+        let started = SystemTime::now();
+        let (mut opensm, mut requested) = (start(), 0);
+        let fault = loop {
+            if sweeps_in(&log) > 0 {
+                return opensm;
+            }
+            if let Some(status) = opensm.try_wait().expect("its state") {
+                break format!("ended with {status}");
+            }
+            let written = std::fs::metadata(&log).and_then(|log| log.modified());
+            let since = written.unwrap_or(started).elapsed().unwrap_or_default();
+            if since > STANDS_STILL {
+                opensm.kill().await.expect("OpenSM is killed");
+                break format!("wrote nothing for {STANDS_STILL:?}");
+            }
+            repeat_failed_sweep(&log, &opensm, &mut requested);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let text = |name: &str| std::fs::read_to_string(here.join(name)).unwrap_or_default();
+        let (log, out, err) = (text("osm.log"), text("osm.out"), text("osm.err"));
+        eprintln!("start {attempt} of OpenSM: it {fault} before its first sweep\n{log}\n{out}\n{err}");
+    }
+    panic!("OpenSM did not sweep the fabric in {STARTS} starts");
 }
 
 async fn start_ibsim(here: &Path, console: &File, environment: &[(String, String)]) -> (Child, watch::Receiver<usize>) {
@@ -424,13 +448,16 @@ async fn until(out: &mut BufReader<impl AsyncRead + Unpin>, words: &str) {
     panic!("ibsim ended: {line}");
 }
 
-/// OpenSM with the options and partitions in this folder. Its process id is written there.
-fn start_opensm(here: &Path, environment: &[(String, String)]) -> Child {
+/// OpenSM with the options and partitions in this folder, after its first sweep. Its process id is written there.
+async fn start_opensm(here: &Path, environment: &[(String, String)]) -> Child {
     let options = here.join("opensm.conf").display().to_string();
-    let opensm = run_opensm(here, environment, &["-F", &options]);
-    let pid = opensm.id().expect("OpenSM runs");
-    std::fs::write(here.join("opensm.pid"), format!("{pid}\n")).expect("its number");
-    opensm
+    let start = || {
+        let opensm = run_opensm(here, environment, &["-F", &options]);
+        let pid = opensm.id().expect("OpenSM runs");
+        std::fs::write(here.join("opensm.pid"), format!("{pid}\n")).expect("its number");
+        opensm
+    };
+    until_first_sweep(here, start).await
 }
 
 fn run_opensm(here: &Path, environment: &[(String, String)], further: &[&str]) -> Child {

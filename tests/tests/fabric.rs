@@ -34,8 +34,8 @@ fn two_tenants(ports: &BTreeMap<String, Vec<Guid>>, hosts: usize) -> Partitions 
         )
     };
     Partitions {
-        management: BTreeSet::new(),
         partitions: BTreeMap::from([of(0x101, 0), of(0x102, hosts)]),
+        ..Partitions::default()
     }
 }
 
@@ -294,8 +294,8 @@ async fn a_key_is_given_again_only_when_no_port_has_it_any_more() {
     let mut pool = KeyPool::new(key(0x200), key(0x200)).expect("a range of one");
     let first = pool.allocate("acme", &hosts[3]).expect("a key");
     let of = |name: &str, key: PKey, ports: &BTreeSet<Guid>| Partitions {
-        management: BTreeSet::new(),
         partitions: BTreeMap::from([(key, Partition::of_cluster(name, key, ports.iter().copied()))]),
+        ..Partitions::default()
     };
     let applied = opensm.apply(&of("acme", first, &hosts[3])).await.expect("applied");
     pool.observe(ReadingNumber(1), &applied.reading.tables);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rackwright_infiniband::dump::DumpError;
 use rackwright_infiniband::partition::{ConfError, Difference, PartitionError};
 
-use crate::manager::Master;
+use crate::manager::{Master, Reading};
 use crate::tool::ToolError;
 use crate::ufm::UfmError;
 
@@ -86,10 +86,23 @@ pub enum FabricError {
         fabric: String,
         /// The error of its manager.
         source: Box<FabricError>,
+        /// The tables that the change of the other fabrics repaired, as in [`Applied::before`](crate::Applied::before).
+        before: Option<Box<Reading>>,
     },
     /// The manager's setup does not support the action.
     #[error("{0}")]
     Unsupported(&'static str),
+}
+
+impl FabricError {
+    /// Tables that a failed change repaired: with several fabrics, those of the fabrics without an error.
+    #[must_use]
+    pub fn repaired(&self) -> Option<&Reading> {
+        match self {
+            Self::OfFabric { before, .. } => before.as_deref(),
+            _ => None,
+        }
+    }
 }
 
 /// The result of rolling back a failed change.

@@ -44,7 +44,12 @@ pub enum ManagerFault {
     /// No subnet manager answers, in words. Ports could not be read.
     Absent(String),
     /// Another subnet manager is the master.
-    Foreign(Master),
+    Foreign {
+        /// That subnet manager.
+        master: Master,
+        /// The fabric, where there are several.
+        fabric: Option<String>,
+    },
 }
 
 /// P_Key tables of a fabric.
@@ -63,6 +68,8 @@ pub struct Reading {
 pub struct PartitionFile {
     /// The file's path.
     pub path: PathBuf,
+    /// The fabric of the file's partitions, where there are several.
+    pub fabric: Option<String>,
     /// The content. `None`: there is no such file.
     pub content: Option<Vec<u8>>,
     /// Only root and the user of this process may write the file. True if there is no file.

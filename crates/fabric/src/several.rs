@@ -1,7 +1,7 @@
 //! Several fabrics, each with a manager of its own.
 //!
-//! Every manager gets all partitions, so that no manager needs to know which port is in which fabric: a port that is not in
-//! a manager's fabric is missing there, and gets no key there.
+//! A manager gets the ports that the site has in its fabric, and the ports that the site has in no fabric. A customer can
+//! write any GUID into an adapter: a port with the GUID of another fabric's port gets no key.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use rackwright_infiniband::partition::HealthCheck;
 use rackwright_infiniband::{Dump, Guid, Partitions, Tables};
 
 use crate::error::FabricError;
-use crate::manager::{Applied, FabricManager, Inspection, ManagerFault, Proof, Reading};
+use crate::manager::{Applied, FabricManager, Inspection, ManagerFault, PartitionFile, Proof, Reading};
 
 /// The managers of several fabrics, as one.
 #[derive(Debug)]
 pub struct Managers {
     members: Vec<Member>,
-    /// The member that read each port last.
-    places: Mutex<HashMap<Guid, usize>>,
+    /// The members that read each port last: several only where an adapter has a forged GUID.
+    places: Mutex<HashMap<Guid, BTreeSet<usize>>>,
 }
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Managers {
         }
     }
 
-    fn places(&self) -> MutexGuard<'_, HashMap<Guid, usize>> {
+    fn places(&self) -> MutexGuard<'_, HashMap<Guid, BTreeSet<usize>>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -54,8 +54,10 @@ impl Managers {
         }
         for port in ports {
             match places.get(port) {
-                Some(at) => {
-                    shares[*at].insert(*port);
+                Some(members) => {
+                    for at in members {
+                        shares[*at].insert(*port);
+                    }
                 }
                 None => {
                     for share in &mut shares {
@@ -65,27 +67,40 @@ impl Managers {
             }
         }
         for (at, share) in shares.iter_mut().enumerate().filter(|(_, share)| share.is_empty()) {
-            let own = places.iter().find(|(_, place)| **place == at).map(|(port, _)| port);
+            let own = places
+                .iter()
+                .find(|(_, members)| members.contains(&at))
+                .map(|(port, _)| port);
             share.extend(own.or(ports.first()));
         }
         shares
     }
 
     /// One reading of all fabrics. A port counts as unread only if no fabric has its table. A table that was read from a port
-    /// counts more than a manager's record.
+    /// counts more than a manager's record. A GUID that answers in two fabrics has the keys of both ports: neither hides a key
+    /// of the other.
     fn joined(&self, readings: impl IntoIterator<Item = (usize, Reading)>) -> Reading {
         let mut readings: Vec<(usize, Reading)> = readings.into_iter().collect();
-        readings.sort_by_key(|(_, reading)| reading.proof == Proof::Ports);
+        readings.sort_by_key(|(_, reading)| reading.proof == Proof::Manager);
         let mut joined = Reading {
             tables: Tables::default(),
             managers: BTreeSet::new(),
             proof: Proof::Ports,
         };
-        let mut places = self.places();
+        let mut read_by: HashMap<Guid, BTreeSet<usize>> = HashMap::new();
         for (at, reading) in readings {
             for (port, table) in reading.tables.read {
-                places.insert(port, at);
-                joined.tables.read.insert(port, table);
+                let members = read_by.entry(port).or_default();
+                if reading.proof == Proof::Manager && !members.is_empty() {
+                    continue;
+                }
+                members.insert(at);
+                let known = joined.tables.read.entry(port).or_default();
+                for entry in table {
+                    if !known.contains(&entry) {
+                        known.push(entry);
+                    }
+                }
             }
             joined.tables.unread.extend(reading.tables.unread);
             joined.managers.extend(reading.managers);
@@ -95,6 +110,8 @@ impl Managers {
         }
         let Tables { read, unread } = &mut joined.tables;
         unread.retain(|port, _| !read.contains_key(port));
+        let mut places = self.places();
+        places.extend(read_by);
         // The port may have moved to another fabric.
         places.retain(|port, _| !unread.contains_key(port));
         joined
@@ -106,6 +123,7 @@ impl Member {
         result.map_err(|source| FabricError::OfFabric {
             fabric: self.fabric.clone(),
             source: Box::new(source),
+            before: None,
         })
     }
 }
@@ -166,6 +184,15 @@ impl<T> Results<T> {
     }
 }
 
+/// The ports of all partitions.
+fn members(partitions: &Partitions) -> BTreeSet<Guid> {
+    let members = partitions
+        .partitions
+        .values()
+        .flat_map(|partition| partition.members.keys());
+    members.copied().collect()
+}
+
 /// An error with its causes.
 fn words(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
@@ -178,7 +205,10 @@ fn joined_fault(faults: Vec<(&str, ManagerFault)>, problems: &mut Vec<String>) -
     let (mut foreign, mut absent) = (None, Vec::new());
     for (fabric, fault) in faults {
         match fault {
-            ManagerFault::Foreign(master) => foreign = foreign.or(Some(ManagerFault::Foreign(master))),
+            ManagerFault::Foreign { master, .. } => {
+                let fabric = Some(fabric.to_owned());
+                foreign = foreign.or(Some(ManagerFault::Foreign { master, fabric }));
+            }
             ManagerFault::Absent(why) => absent.push(format!("fabric {fabric}: {why}")),
         }
     }
@@ -203,25 +233,43 @@ impl FabricManager for Managers {
 
     /// Changes every fabric, also if one of them fails.
     async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
-        let changes = self.members.iter().map(|member| member.manager.apply(wanted));
-        let results = join_all(changes).await;
-        let mut applied = Vec::new();
-        for (member, result) in self.members.iter().zip(results) {
-            applied.push(member.named(result)?);
-        }
-        let changed = applied.iter().any(|one| one.changed);
-        let missing = applied.iter().map(|one| one.absent.clone());
-        let absent = missing.reduce(|all, one| &all & &one).unwrap_or_default();
-        let before: Vec<(usize, Reading)> = applied
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(at, one)| Some((at, one.before.take()?)))
+        let shares: Vec<Partitions> = self
+            .members
+            .iter()
+            .map(|member| wanted.in_fabric(&member.fabric))
             .collect();
+        let changes = self
+            .members
+            .iter()
+            .zip(&shares)
+            .map(|(member, share)| member.manager.apply(share));
+        let results = join_all(changes).await;
+        let (mut changed, mut before, mut readings) = (false, Vec::new(), Vec::new());
+        let mut present = BTreeSet::new();
+        let mut failed = None;
+        for (at, (member, result)) in self.members.iter().zip(results).enumerate() {
+            match member.named(result) {
+                Ok(applied) => {
+                    changed |= applied.changed;
+                    before.extend(applied.before.map(|before| (at, before)));
+                    readings.push((at, applied.reading));
+                    present.extend(members(&shares[at]).difference(&applied.absent));
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        let before = (!before.is_empty()).then(|| self.joined(before));
+        if let Some(mut error) = failed {
+            if let FabricError::OfFabric { before: repaired, .. } = &mut error {
+                *repaired = before.map(Box::new);
+            }
+            return Err(error);
+        }
         Ok(Applied {
             changed,
-            before: (!before.is_empty()).then(|| self.joined(before)),
-            absent,
-            reading: self.joined(applied.into_iter().map(|one| one.reading).enumerate()),
+            before,
+            absent: &members(wanted) - &present,
+            reading: self.joined(readings),
         })
     }
 
@@ -242,13 +290,13 @@ impl FabricManager for Managers {
         let (inspections, mut problems) = Results::of(&self.members, join_all(reads).await).some()?;
         let (mut files, mut faults, mut readings) = (Vec::new(), Vec::new(), Vec::new());
         for (at, inspection) in inspections {
-            files.extend(inspection.files);
+            let fabric = &self.members[at].fabric;
+            files.extend(inspection.files.into_iter().map(|file| PartitionFile {
+                fabric: Some(fabric.clone()),
+                ..file
+            }));
             problems.extend(inspection.problem);
-            faults.extend(
-                inspection
-                    .manager
-                    .map(|fault| (self.members[at].fabric.as_str(), fault)),
-            );
+            faults.extend(inspection.manager.map(|fault| (fabric.as_str(), fault)));
             readings.push((at, inspection.reading));
         }
         Ok(Inspection {

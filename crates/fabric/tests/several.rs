@@ -19,8 +19,12 @@ struct Scripted {
     inspected: Mutex<Vec<BTreeSet<Guid>>>,
     is_unsupported: bool,
     fails: bool,
+    /// The partitions of the last change.
+    partitions: Mutex<Partitions>,
     /// The source of its tables. A record is empty.
     proof: Proof,
+    /// The entry in the table of each port.
+    entry: u16,
 }
 
 fn guid(number: u64) -> Guid {
@@ -39,7 +43,9 @@ impl Scripted {
             inspected: Mutex::default(),
             is_unsupported: false,
             fails: false,
+            partitions: Mutex::default(),
             proof: Proof::Ports,
+            entry: 0x7fff,
         }
     }
 
@@ -49,7 +55,7 @@ impl Scripted {
             match self.ports.contains(port) {
                 true => {
                     let table = match self.proof {
-                        Proof::Ports => vec![0x7fff],
+                        Proof::Ports => vec![self.entry],
                         Proof::Manager => Vec::new(),
                     };
                     tables.read.insert(*port, table);
@@ -105,9 +111,10 @@ impl FabricManager for Scripted {
             .values()
             .flat_map(|partition| partition.members.keys());
         let members: BTreeSet<Guid> = members.copied().collect();
+        *self.partitions.lock().expect("no thread panicked") = wanted.clone();
         Ok(Applied {
             changed: self.ports.contains(&guid(1)),
-            before: None,
+            before: Some(self.reading(&guids([1]))),
             absent: members.difference(&self.ports).copied().collect(),
             reading: self.reading(&self.ports),
         })
@@ -162,13 +169,51 @@ async fn a_port_is_absent_only_if_no_fabric_has_it() {
     let key = PKey::new(0x101).expect("a key");
     let partition = Partition::of_cluster("alpha", key, [guid(2), guid(6), guid(99)]);
     let wanted = Partitions {
-        management: BTreeSet::new(),
         partitions: BTreeMap::from([(key, partition)]),
+        ..Partitions::default()
     };
     let applied = managers.apply(&wanted).await.expect("applied");
     assert_eq!((applied.changed, applied.absent), (true, guids([99])));
     assert_eq!(applied.reading.tables.read.len(), 8);
     assert_eq!(applied.reading.managers, guids([1, 5]));
+}
+
+/// A customer has written the GUID of a port of another fabric into an adapter.
+#[tokio::test]
+async fn a_forged_guid_gets_no_key_in_another_fabric_and_hides_no_key() {
+    let (east, west) = (Arc::new(Scripted::new(1..=4)), Arc::new(Scripted::new(3..=8)));
+    let managers = together(&[("east", &east), ("west", &west)]);
+    let key = PKey::new(0x101).expect("a key");
+    let partition = Partition::of_cluster("alpha", key, [guid(3), guid(50), guid(99)]);
+    let wanted = Partitions {
+        partitions: BTreeMap::from([(key, partition)]),
+        fabric_of: BTreeMap::from([(guid(3), "east".into()), (guid(50), "without a manager".into())]),
+        ..Partitions::default()
+    };
+    let applied = managers.apply(&wanted).await.expect("applied");
+    let given = |manager: &Scripted| {
+        let partitions = manager.partitions.lock().expect("no thread panicked");
+        let members = partitions.partitions.values().flat_map(|one| one.members.keys());
+        members.copied().collect::<BTreeSet<Guid>>()
+    };
+    assert_eq!((given(&east), given(&west)), (guids([3, 99]), guids([99])));
+    assert_eq!(applied.absent, guids([50, 99]));
+
+    // The true port in east, the forged one in west: both are read, and their keys are joined.
+    let of = |entry| {
+        Arc::new(Scripted {
+            entry,
+            ..Scripted::new([1])
+        })
+    };
+    for [in_east, in_west] in [[0x7fff, 0x8101], [0x8101, 0x7fff]] {
+        let (east, west) = (of(in_east), of(in_west));
+        let managers = together(&[("east", &east), ("west", &west)]);
+        for _ in 0..2 {
+            let found = managers.inspect(&guids([1])).await.expect("an inspection");
+            assert_eq!(found.reading.tables.read[&guid(1)], [in_east, in_west]);
+        }
+    }
 }
 
 #[tokio::test]
@@ -213,6 +258,8 @@ async fn faults_and_errors_name_the_fabric() {
         "{error:?}"
     );
     assert_eq!(error.to_string(), "fabric west");
+    let repaired = error.repaired().expect("the tables that east repaired");
+    assert!(repaired.tables.read.contains_key(&guid(1)), "{repaired:?}");
     let found = managers.inspect(&guids([1, 5])).await.expect("east can be inspected");
     assert!(found.reading.tables.read.contains_key(&guid(1)), "{found:?}");
     let problem = found.problem.expect("west cannot be inspected");
@@ -228,13 +275,14 @@ async fn faults_and_errors_name_the_fabric() {
     let words = "fabric west: no subnet manager answers".to_owned();
     assert_eq!(found.manager, Some(ManagerFault::Absent(words)));
     assert_eq!(found.reading.tables.read.len(), 2, "the ports are read all the same");
-    let foreign = ManagerFault::Foreign(Master {
+    let master = Master {
         port: guid(7),
         priority: 15,
-    });
-    set(&east, foreign.clone());
+    };
+    set(&east, ManagerFault::Foreign { master, fabric: None });
     let found = managers.inspect(&guids([1, 5])).await.expect("an inspection");
-    assert_eq!(found.manager, Some(foreign));
+    let fabric = Some("east".to_owned());
+    assert_eq!(found.manager, Some(ManagerFault::Foreign { master, fabric }));
     assert_eq!(found.problem.as_deref(), Some("fabric west: no subnet manager answers"));
     let health = managers.health().await.expect("checks");
     let texts: Vec<&str> = health.iter().map(|check| check.text.as_str()).collect();

@@ -206,7 +206,7 @@ async fn a_foreign_master_is_named_and_the_file_is_right_for_the_time_after_it()
         port: foreign,
         priority: 14,
     };
-    assert_eq!(inspection.manager, Some(ManagerFault::Foreign(master)));
+    assert_eq!(inspection.manager, Some(ManagerFault::Foreign { master, fabric: None }));
     assert!(inspection.reading.managers.is_empty());
     // A standby that the settings name may be the master.
     let manager = opensm(here, std::process::id(), &[foreign]);

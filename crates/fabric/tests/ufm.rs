@@ -154,8 +154,8 @@ fn wanted(of: &[(u16, std::ops::RangeInclusive<u64>)]) -> Partitions {
         )
     };
     Partitions {
-        management: BTreeSet::new(),
         partitions: of.iter().map(partition).collect(),
+        ..Partitions::default()
     }
 }
 

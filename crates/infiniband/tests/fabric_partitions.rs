@@ -24,6 +24,7 @@ fn two_tenants() -> Partitions {
     Partitions {
         management: BTreeSet::from([guid(0x99)]),
         partitions: BTreeMap::from([of("acme-1", 0x10, 1..4), of("globex-1", 0x11, 10..12)]),
+        ..Partitions::default()
     }
 }
 

@@ -12,6 +12,12 @@ use super::key;
 
 const HOSTS: u32 = 16;
 
+/// The fabric of each port.
+fn cabled<'a>(fabric: &str, ports: &'a BTreeSet<Guid>) -> impl Iterator<Item = (Guid, Arc<str>)> + use<'a> {
+    let fabric: Arc<str> = fabric.into();
+    ports.iter().map(move |port| (*port, fabric.clone()))
+}
+
 /// The ports of all hosts of a fabric.
 async fn ports(lab: &Lab) -> BTreeSet<Guid> {
     lab.ports(&lab.opensm()).await.into_values().flatten().collect()
@@ -34,8 +40,9 @@ async fn each_fabric_gets_its_partitions_from_its_own_opensm() {
         (key(number), partition)
     };
     let wanted = Partitions {
-        management: BTreeSet::new(),
         partitions: BTreeMap::from([of(0x101, &of_east), of(0x102, &of_west)]),
+        fabric_of: cabled("east", &of_east).chain(cabled("west", &of_west)).collect(),
+        ..Partitions::default()
     };
     let applied = managers.apply(&wanted).await.expect("applied");
     assert!(applied.changed);
@@ -78,6 +85,30 @@ async fn each_fabric_gets_its_partitions_from_its_own_opensm() {
     assert!(
         managers.apply(&wanted).await.expect("applied").changed,
         "the file is mended"
+    );
+
+    // A customer of west writes the GUID of a port of east into an adapter, and does not get the key of that port.
+    let forged = *of_east.first().expect("a port");
+    let adapters = west.plan.fabric().devices().filter(|(_, device)| device.is_adapter());
+    // The first adapter is that of OpenSM.
+    let adapter = adapters
+        .map(|(_, device)| device.name.to_string())
+        .nth(9)
+        .expect("an adapter");
+    west.replace_adapter(&adapter, forged).await;
+    let applied = managers.apply(&wanted).await.expect("applied");
+    let in_west = west.opensm().tables().await.expect("tables").tables;
+    assert_eq!(
+        in_west.read[&forged]
+            .iter()
+            .filter(|entry| **entry != 0)
+            .collect::<Vec<_>>(),
+        [&0x7fff]
+    );
+    let key_of_east = 0x8101;
+    assert!(
+        applied.reading.tables.read[&forged].contains(&key_of_east),
+        "the true port keeps its key"
     );
 
     // Without the OpenSM of one fabric, ports of the other fabric are still read and changed.

@@ -336,10 +336,15 @@ pub fn judge_file(file: &PartitionFile, known: &[&str]) -> Option<Finding> {
 pub fn judge_manager(fault: &ManagerFault) -> Finding {
     let (kind, text) = match fault {
         ManagerFault::Absent(why) => (Kind::NoManager, why.clone()),
-        ManagerFault::Foreign(master) => (
-            Kind::ForeignManager,
-            format!("{master} is the master and sets the keys of all ports; OpenSM beside rackwrightd is not"),
-        ),
+        ManagerFault::Foreign { master, fabric } => {
+            let of = fabric
+                .as_deref()
+                .map(|name| format!(" of fabric {name}"))
+                .unwrap_or_default();
+            let text =
+                format!("{master} is the master and sets the keys of all ports{of}; OpenSM beside rackwrightd is not");
+            (Kind::ForeignManager, text)
+        }
     };
     Finding {
         kind,

@@ -342,12 +342,19 @@ pub async fn before_change(
     let Ok(inspection) = manager.inspect(&BTreeSet::new()).await else {
         return Ok(None);
     };
-    let Ok(text) = wanted.render() else { return Ok(None) };
     if inspection.files.is_empty() {
         return Ok(None);
     }
-    let files = inspection.files.iter();
-    let intended: Vec<String> = files.map(|file| stamp(core, &file.path, text.as_bytes())).collect();
+    let intended = inspection.files.iter().map(|file| {
+        let text = match &file.fabric {
+            Some(fabric) => wanted.in_fabric(fabric).render(),
+            None => wanted.render(),
+        };
+        Some(stamp(core, &file.path, text.ok()?.as_bytes()))
+    });
+    let Some(intended) = intended.collect::<Option<Vec<String>>>() else {
+        return Ok(None);
+    };
     let intended = intended.join("\n");
     let row = core.store.fabric_check().await?.unwrap_or_default();
     let finding = file_finding(core, &inspection, &fabric.state, &row);
@@ -380,6 +387,12 @@ pub async fn before_change(
         core.commit(tx).await?;
     }
     Ok(Some(intended))
+}
+
+/// Stores the breach that these tables show. A change has repaired them, and failed in another fabric.
+pub(super) async fn record_repaired(core: &Arc<Core>, fabric: Fabric, before: Reading) -> Result<(), HallError> {
+    let found = work(move || judge_ports(&fabric.port_keys(), &before)).await?;
+    store(core, &found, |_| {}).await
 }
 
 /// Clusters that are not released: id by uid.
@@ -493,6 +506,7 @@ mod tests {
     fn files(contents: [&[u8]; 2]) -> Vec<PartitionFile> {
         let of = |(path, content): (&str, &[u8])| PartitionFile {
             path: path.into(),
+            fabric: None,
             content: Some(content.to_vec()),
             is_protected: true,
             owner: "user 0, mode 0644".into(),

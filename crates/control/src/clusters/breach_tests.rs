@@ -115,6 +115,7 @@ fn while_a_change_is_on_its_way_a_port_may_lack_its_key_but_have_no_other() {
 fn file(content: Option<&str>) -> PartitionFile {
     PartitionFile {
         path: PathBuf::from("/p.conf"),
+        fabric: None,
         content: content.map(|text| text.as_bytes().to_vec()),
         is_protected: true,
         owner: "user 0, mode 0644".into(),

@@ -254,12 +254,12 @@ impl Fabric {
             Partition::of_cluster(members.name.clone(), members.key, ports)
         };
         Partitions {
-            management: BTreeSet::new(),
             partitions: self
                 .members
                 .values()
                 .map(|members| (members.key, of(members)))
                 .collect(),
+            ..Partitions::default()
         }
     }
 

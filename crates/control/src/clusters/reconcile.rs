@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_fabric::{Applied, FabricManager, Proof};
+use rackwright_fabric::{Applied, FabricManager, Proof, Reading};
 use rackwright_ground::clock;
 use rackwright_ground::config::fabric::Settings;
 use rackwright_ground::core::Core;
 use rackwright_ground::hall::{HallError, work};
 use rackwright_ground::text::{chain, counted};
-use rackwright_infiniband::Partitions;
+use rackwright_infiniband::{Guid, Partitions};
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_site::model::{FabricPurpose, Site};
 use rackwright_store::{EventRow, StoreError};
@@ -152,16 +152,21 @@ async fn apply_partitions(
     let Some(fabric) = Fabric::load(&core.store).await? else {
         return Ok(());
     };
+    let site = core.sites.current(&core.store).await?.map(|(_, site)| site);
+    let has_several = settings.fabrics().next().is_some();
+    let (of_site, several) = (site.clone(), has_several);
     let (fabric, wanted) = work(move || {
-        let wanted = fabric.partitions();
+        let mut wanted = fabric.partitions();
+        if let (Some(site), true) = (of_site, several) {
+            wanted.fabric_of = fabric_of_ports(&site);
+        }
         (fabric, wanted)
     })
     .await?;
     let written = breach_check::before_change(core, manager, &fabric, &wanted).await?;
     let begun = clock::now();
-    let current = core.sites.current(&core.store).await?;
-    let applied = match current.and_then(|(_, site)| other_fabrics(settings.fabrics(), &site)) {
-        Some(fault) => Err(fault),
+    let applied = match site.and_then(|site| other_fabrics(settings.fabrics(), &site)) {
+        Some(fault) => Err(Failure::of(fault)),
         None => apply(manager, wanted).await,
     };
     match applied {
@@ -172,8 +177,11 @@ async fn apply_partitions(
                 last.next = clock::now().plus(seconds(RETRY_S));
             }
         }
-        Err(fault) => {
+        Err(Failure { fault, repaired }) => {
             tracing::warn!(fault, "partitions are not in place");
+            if let Some(before) = repaired {
+                breach_check::record_repaired(core, fabric, before).await?;
+            }
             last.failures = last.failures.saturating_add(1);
             let pause = RETRY_S.saturating_mul(1 << last.failures.min(5));
             let longest = match core.store.count_open_breaches().await? {
@@ -189,13 +197,41 @@ async fn apply_partitions(
     Ok(())
 }
 
+/// A change that failed.
+struct Failure {
+    /// The cause, in words.
+    fault: String,
+    /// The tables that the change repaired in fabrics without a fault.
+    repaired: Option<Reading>,
+}
+
+impl Failure {
+    fn of(fault: String) -> Self {
+        Self { fault, repaired: None }
+    }
+}
+
 /// A task of its own, which finishes even if the caller is dropped.
-async fn apply(manager: &Arc<dyn FabricManager>, wanted: Partitions) -> Result<Applied, String> {
+async fn apply(manager: &Arc<dyn FabricManager>, wanted: Partitions) -> Result<Applied, Failure> {
     let manager = manager.clone();
     match tokio::spawn(async move { manager.apply(&wanted).await }).await {
-        Ok(applied) => applied.map_err(|error| chain(&error)),
-        Err(error) => Err(format!("the fabric manager's task ended: {error}")),
+        Ok(applied) => applied.map_err(|error| Failure {
+            fault: chain(&error),
+            repaired: error.repaired().cloned(),
+        }),
+        Err(error) => Err(Failure::of(format!("the fabric manager's task ended: {error}"))),
     }
+}
+
+/// The name of the fabric that each port of a node is cabled to.
+fn fabric_of_ports(site: &Site) -> BTreeMap<Guid, Arc<str>> {
+    let names: Vec<Arc<str>> = site.fabrics.iter().map(|fabric| Arc::from(&*fabric.name)).collect();
+    let cabled = site.cabled_hcas().filter_map(|(node, hca, switch)| {
+        let guid = site.node(node).port_guids.get(hca).copied().flatten()?;
+        let fabric = site.switch(switch).fabric?;
+        Some((Guid::new(guid)?, names[fabric.index()].clone()))
+    });
+    cabled.collect()
 }
 
 /// Why the managers of these fabrics must not change the fabrics of the site. `None`: each has a compute fabric of the site.

@@ -33,6 +33,7 @@ pub(super) fn inspect(path: &Path) -> Result<PartitionFile, FabricError> {
         Ok(file) => Ok(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(PartitionFile {
             path: path.to_owned(),
+            fabric: None,
             content: None,
             is_protected: true,
             owner: String::new(),
@@ -51,6 +52,7 @@ fn open(path: &Path) -> io::Result<PartitionFile> {
     let own = fs::metadata("/proc/self")?.uid();
     Ok(PartitionFile {
         path: path.to_owned(),
+        fabric: None,
         content: Some(content),
         is_protected: (user == 0 || user == own) && mode & 0o022 == 0,
         owner: format!("user {user}, mode {mode:04o}"),

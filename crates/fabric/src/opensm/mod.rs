@@ -356,7 +356,7 @@ impl FabricManager for OpenSm {
                 Err(other) => return Err(other),
                 Ok(master) => {
                     if self.is_foreign(master).await {
-                        manager = Some(ManagerFault::Foreign(master));
+                        manager = Some(ManagerFault::Foreign { master, fabric: None });
                     } else {
                         reading.managers.insert(master.port);
                     }

@@ -12,6 +12,7 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -145,13 +146,16 @@ impl Partition {
     }
 }
 
-/// All partitions of a fabric.
+/// All partitions of a fabric, or of several fabrics.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Partitions {
     /// Full members of the default partition, in addition to the subnet manager's port.
     pub management: BTreeSet<Guid>,
     /// All other partitions, by key.
     pub partitions: BTreeMap<PKey, Partition>,
+    /// With several fabrics: the name of the fabric that a port is cabled to. A port without a name may be in any fabric.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fabric_of: BTreeMap<Guid, Arc<str>>,
 }
 
 /// Why partitions cannot be written for a subnet manager.
@@ -210,6 +214,20 @@ pub enum PartitionError {
 }
 
 impl Partitions {
+    /// The partitions of one of several fabrics, without the ports that are cabled to another fabric.
+    #[must_use]
+    pub fn in_fabric(&self, name: &str) -> Self {
+        let is_here = |port: &Guid| self.fabric_of.get(port).is_none_or(|fabric| **fabric == *name);
+        let mut own = self.clone();
+        own.fabric_of = BTreeMap::new();
+        own.management.retain(is_here);
+        own.partitions.retain(|_, partition| {
+            partition.members.retain(|port, _| is_here(port));
+            !partition.members.is_empty()
+        });
+        own
+    }
+
     /// Checks whether a subnet manager can use these partitions.
     ///
     /// # Errors

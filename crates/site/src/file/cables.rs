@@ -216,11 +216,9 @@ impl Cables {
             let fabric = site.switches.get(switch.index()).and_then(|switch| switch.fabric);
             fabric.is_some_and(|fabric| site.fabrics[fabric.index()].purpose == FabricPurpose::Storage)
         };
-        let ports = site.cables.iter().filter_map(|cable| match (cable.a, cable.b) {
-            (Port::Hca { node, hca }, Port::Switch { switch, .. })
-            | (Port::Switch { switch, .. }, Port::Hca { node, hca }) => storage(switch).then_some((node, hca)),
-            _ => None,
-        });
+        let cabled = site.cabled_hcas();
+        let ports =
+            cabled.filter_map(|(node, hca, switch)| Some((node, storage(switch).then_some(u8::try_from(hca).ok()?)?)));
         let mut ports: Vec<_> = ports.collect();
         ports.sort_unstable();
         site.storage_ports = ports;

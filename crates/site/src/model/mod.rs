@@ -217,6 +217,15 @@ impl Site {
         u8::try_from(hca).is_ok_and(|hca| self.storage_ports.binary_search(&(node, hca)).is_ok())
     }
 
+    /// The cables between HCAs and switches: the node, the HCA's index in the SKU, the switch.
+    pub fn cabled_hcas(&self) -> impl Iterator<Item = (NodeId, usize, SwitchId)> {
+        self.cables.iter().filter_map(|cable| match (cable.a, cable.b) {
+            (Port::Hca { node, hca }, Port::Switch { switch, .. })
+            | (Port::Switch { switch, .. }, Port::Hca { node, hca }) => Some((node, hca.into(), switch)),
+            _ => None,
+        })
+    }
+
     /// The HCAs of a node, each with its port GUID. HCAs that lead to a storage fabric are left out: clusters do not use
     /// them for traffic between nodes.
     pub fn compute_ports(&self, node: NodeId) -> impl Iterator<Item = (&Hca, Option<u64>)> {

@@ -80,7 +80,16 @@ impl FabricManager for Scripted {
     async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
         self.changes.fetch_add(1, Ordering::Relaxed);
         if self.refuses.load(Ordering::Relaxed) {
-            return Err(FabricError::NoManager("it is away".into()));
+            let source = FabricError::NoManager("it is away".into());
+            let before = self.before.lock().unwrap().take();
+            return Err(match before {
+                None => source,
+                Some(before) => FabricError::OfFabric {
+                    fabric: "west".into(),
+                    source: Box::new(source),
+                    before: Some(Box::new(before)),
+                },
+            });
         }
         *self.file.lock().unwrap() = Some(wanted.render()?.into_bytes());
         let mut tables = BTreeMap::new();
@@ -107,6 +116,7 @@ impl FabricManager for Scripted {
         Ok(Inspection {
             files: vec![PartitionFile {
                 path: PathBuf::from("/p.conf"),
+                fabric: None,
                 content,
                 is_protected: true,
                 owner: "user 0, mode 0644".into(),
@@ -308,7 +318,7 @@ async fn a_foreign_master_is_named_with_its_port_beside_the_ports_that_it_opens(
         port: Guid::new(9).unwrap(),
         priority: 14,
     };
-    *manager.fault.lock().unwrap() = Some(ManagerFault::Foreign(master));
+    *manager.fault.lock().unwrap() = Some(ManagerFault::Foreign { master, fabric: None });
     for table in manager.tables.lock().unwrap().values_mut() {
         *table = vec![0xffff];
     }
@@ -386,25 +396,53 @@ async fn the_file_of_an_interrupted_change_is_ours() {
     assert_eq!((Some(row.written), Some(row.intended)), (written, closed.unwrap()));
 }
 
+/// The next change finds a port that has a key of another cluster beside its own.
+fn with_foreign_key(manager: &Scripted) {
+    let port = *manager.tables.lock().unwrap().keys().next().unwrap();
+    let read = BTreeMap::from([(port, vec![0x8001, 0x8002, 0x7fff])]);
+    *manager.before.lock().unwrap() = Some(Reading {
+        tables: Tables {
+            read,
+            ..Tables::default()
+        },
+        managers: BTreeSet::new(),
+        proof: Proof::Ports,
+    });
+}
+
 #[tokio::test]
 async fn what_a_proof_finds_and_repairs_is_a_breach() {
     let now = clock::now();
     clock::simulated::set(now);
     let core = hall(32, FABRIC).await;
     let (manager, mut rounds) = proven(&core).await;
-    let port = *manager.tables.lock().unwrap().keys().next().unwrap();
-    let mut before = Reading {
-        tables: Tables::default(),
-        managers: BTreeSet::new(),
-        proof: Proof::Ports,
-    };
-    before.tables.read.insert(port, vec![0x8001, 0x8002, 0x7fff]);
-    *manager.before.lock().unwrap() = Some(before);
+    with_foreign_key(&manager);
     let proof = now.plus(seconds(600));
     clock::simulated::set(proof);
     rounds.run(&core).await;
     let stored: Vec<_> = breaches(&core).await.into_iter().collect();
     assert_eq!(stored, [("foreign-key".to_owned(), (proof, Some(proof)))]);
+}
+
+/// With several fabrics: the change of one fails after the change of another has repaired ports.
+#[tokio::test]
+async fn what_a_failed_change_has_repaired_is_a_breach_until_the_next_proof() {
+    let now = clock::now();
+    clock::simulated::set(now);
+    let core = hall(32, FABRIC).await;
+    let (manager, mut rounds) = proven(&core).await;
+    with_foreign_key(&manager);
+    manager.refuses.store(true, Ordering::Relaxed);
+    let (failed, proof) = (now.plus(seconds(600)), now.plus(seconds(660)));
+    clock::simulated::set(failed);
+    rounds.run(&core).await;
+    let stored: Vec<_> = breaches(&core).await.into_iter().collect();
+    assert_eq!(stored, [("foreign-key".to_owned(), (failed, None))]);
+    manager.refuses.store(false, Ordering::Relaxed);
+    clock::simulated::set(proof);
+    rounds.run(&core).await;
+    let stored: Vec<_> = breaches(&core).await.into_iter().collect();
+    assert_eq!(stored, [("foreign-key".to_owned(), (failed, Some(proof)))]);
 }
 
 /// A breach in the usage: kind, customer, cluster, since, until, seconds in the period. Times are seconds since a start.
