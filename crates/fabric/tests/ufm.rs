@@ -294,6 +294,13 @@ async fn hostile_and_missing_answers_are_errors() {
             .contains("does not answer")
     );
     assert!(matches!(gone.topology().await, Err(FabricError::Unsupported(_))));
+    // Without requested ports there is nothing to read: UFM is not called.
+    let nothing = gone.inspect(&BTreeSet::new()).await.expect("an inspection");
+    assert_eq!(
+        (nothing.reading.tables.read.len(), nothing.reading.proof),
+        (0, Proof::Ports)
+    );
+    assert!(gone.inspect(&guids(1..=1).into_iter().collect()).await.is_err());
     let wrong = UfmSettings {
         last: PKey::DEFAULT,
         ..settings("http://127.0.0.1:1", access.clone())

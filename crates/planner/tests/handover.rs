@@ -328,7 +328,7 @@ fn a_partition_has_the_ports_of_the_cluster_and_no_others() {
 /// Cables to storage, which is a fabric beside that of the cluster, do not matter to the unit of a node.
 #[test]
 fn a_storage_fabric_does_not_divide_a_node() {
-    let text = SMALL.replace("hcas: [mlx5_0, mlx5_3]", "hcas: [mlx5_0, mlx5_3, mlx5_7]")
+    let text = SMALL.replace("hcas: [mlx5_0, mlx5_3]", "hcas: [mlx5_7, mlx5_0, mlx5_3]")
         + "---\nswitches:\n- {name: stor-1, role: leaf, ports: 64}\n\
            cables:\n- {label: 's[1-4]', a: 'n[1-4]/mlx5_7', b: 'stor-1/[1-4]'}\n";
     let site = site(&text);
@@ -349,7 +349,7 @@ fn units_of_two_fabrics_are_apart_and_storage_is_in_no_group_and_no_ring() {
 - {name: stor-1, role: leaf, ports: 64, scalable_unit: 1, fabric: disks}
 ";
     let text = SMALL
-        .replace("hcas: [mlx5_0, mlx5_3]", "hcas: [mlx5_0, mlx5_3, mlx5_7]")
+        .replace("hcas: [mlx5_0, mlx5_3]", "hcas: [mlx5_7, mlx5_0, mlx5_3]")
         .replace(leaves, apart)
         .replace(
             "[spine-1/1, spine-2/1, spine-1/2, spine-2/2, spine-1/3, spine-2/3, spine-1/4, spine-2/4]",
@@ -362,7 +362,7 @@ fn units_of_two_fabrics_are_apart_and_storage_is_in_no_group_and_no_ring() {
     let ledger = ledger(&site, &nodes);
     let partition = {
         let mut sheet = partition(&site, &members(&site, &nodes));
-        sheet.ports.retain(|port| port.hca < 2);
+        sheet.ports.retain(|port| port.hca > 0);
         sheet
     };
     let files = files(&Cluster {
@@ -374,6 +374,8 @@ fn units_of_two_fabrics_are_apart_and_storage_is_in_no_group_and_no_ring() {
         assert!(conf.lines().any(|one| one == line), "{line} is not in\n{conf}");
     }
     assert!(files["nccl/nccl.conf"].contains("\nNCCL_IB_HCA==mlx5_0:1,mlx5_3:1\n"));
+    let partition = &files["fabric/partition.md"];
+    assert!(partition.contains("/sys/class/infiniband/mlx5_0/"), "{partition}");
     for name in ["ansible/inventory.yaml", "kubernetes/nodes.yaml"] {
         assert!(!files[name].contains("stor-1"), "{name}");
     }

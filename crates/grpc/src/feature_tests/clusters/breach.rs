@@ -396,6 +396,51 @@ async fn the_file_of_an_interrupted_change_is_ours() {
     assert_eq!((Some(row.written), Some(row.intended)), (written, closed.unwrap()));
 }
 
+/// With several fabrics: the manager of one is away, and ports of the others can be read.
+#[tokio::test]
+async fn while_one_manager_is_away_the_ports_of_the_others_are_read_in_turn() {
+    let now = clock::now();
+    clock::simulated::set(now);
+    let core = hall(128, FABRIC).await;
+    let (manager, mut rounds) = proven(&core).await;
+    let (_, site) = core.sites.current(&core.store).await.unwrap().unwrap();
+    let guids = site.node_ids().flat_map(|node| site.compute_ports(node));
+    let all: BTreeSet<Guid> = guids.filter_map(|(_, guid)| Guid::new(guid?)).collect();
+    manager.refuses.store(true, Ordering::Relaxed);
+    *manager.fault.lock().unwrap() = Some(ManagerFault::Absent("west is away".into()));
+    for port in &all {
+        manager
+            .tables
+            .lock()
+            .unwrap()
+            .entry(*port)
+            .or_insert_with(|| vec![0x7fff]);
+    }
+    // Both ports have the key of a cluster. The first check reads 512 of the 1,024 ports, because it sees a breach.
+    let in_clusters = manager.file.lock().unwrap().clone().expect("a file");
+    let in_clusters = String::from_utf8(in_clusters).unwrap();
+    let others: Vec<Guid> = all
+        .into_iter()
+        .filter(|port| !in_clusters.contains(&port.to_string()))
+        .collect();
+    let (near, far) = (others[300], *others.last().unwrap());
+    for port in [near, far] {
+        manager.tables.lock().unwrap().insert(port, vec![0x8001, 0x7fff]);
+    }
+    let mut positions = BTreeSet::new();
+    let mut seen = Vec::new();
+    for minute in 1..=20 {
+        clock::simulated::set(now.plus(minutes(minute)));
+        rounds.run(&core).await;
+        positions.insert(core.store.fabric_check().await.unwrap().unwrap().last_port);
+        let shown = crate::fabric::faults(&core.store).await.unwrap().breaches;
+        let keys = shown.iter().find(|breach| breach.kind == "foreign-key");
+        seen.push(keys.map_or(0, |breach| breach.ports));
+    }
+    assert_eq!((seen.first(), seen.last()), (Some(&1), Some(&2)), "{seen:?}");
+    assert!(positions.len() > 4, "the checks read the same ports: {positions:?}");
+}
+
 /// The next change finds a port that has a key of another cluster beside its own.
 fn with_foreign_key(manager: &Scripted) {
     let port = *manager.tables.lock().unwrap().keys().next().unwrap();
