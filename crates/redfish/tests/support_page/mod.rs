@@ -31,25 +31,34 @@ const TABLES: [(&str, Capability); 4] = [
 ];
 const INTRODUCTION: &str = "# Capabilities of BMCs
 
-Tests check and write this page (`UPDATE_DOCS=1`): `crates/redfish/tests/mockups.rs`
-([recorded machines](../crates/redfish/tests/recordings/README.md)), `crates/redfish/tests/sushy.rs`, `crates/sim/tests/mockup.rs`,
-`crates/lab/tests/support.rs`, `crates/ipmi/tests`. A run leaves the rows of other machines unchanged.
+This page shows the capabilities of each BMC (baseboard management controller) that the tests use. Each test checks the rows of
+its own machines: `crates/redfish/tests/mockups.rs` ([recorded machines](../crates/redfish/tests/recordings/README.md)),
+`crates/redfish/tests/sushy.rs`, `crates/sim/tests/mockup.rs`, `crates/lab/tests/support.rs` and `crates/ipmi/tests`. With
+`UPDATE_DOCS=1` a test writes its rows, and leaves all other rows unchanged.
 
-`pass`: the BMC offers this in a form that Rackwright can use. `-`: the BMC does not offer this. `fail`: the BMC links a resource that cannot
-be read. `rackwright bmc probe` shows the same for any BMC, with reasons ([bmc.md](bmc.md)).
+| cell | meaning |
+|---|---|
+| `pass` | the BMC offers the capability in a form that Rackwright can use |
+| `-` | the BMC does not offer the capability |
+| `fail` | the BMC reports the capability, but a required resource cannot be read or used |
 
-On the BMCs marked IPMI, each `pass` is an action done over IPMI, and read back where IPMI allows this. There `-` also means that Rackwright does
-not read this over IPMI (sensors), or that the BMC does not keep this (`ipmi_sim` keeps only the device of a boot override). A node's Ethernet
-addresses come from its BMC's address ([ipmi.md](ipmi.md)).
+`rackwright bmc probe` shows the same capabilities for any BMC, with reasons ([bmc.md](bmc.md)).
 
-There is no recording of NVIDIA's GB200, GB300 and GH200. By the public sources that `crates/redfish/quirks` names, their BMCs list no
-Ethernet interfaces of the machine. The addresses are then read from the machine's boot options, or an operator gives them
-([netboot.md](netboot.md#the-mac-addresses-of-a-node)). This was tried only with scripted BMCs.
+For BMCs marked IPMI, `pass` means that a request over IPMI succeeded. The test reads the result back where IPMI allows this.
+`-` has two more meanings there: Rackwright does not read the value over IPMI (sensors), or the BMC does not keep the value
+(`ipmi_sim` keeps only the device of a boot override). IPMI reports no MAC addresses. The address of the node's BMC contains the
+MAC addresses ([ipmi.md](ipmi.md)).
 
-On `sushy-emulator` with libvirt's test driver (`crates/redfish/tests/emulator/libvirt.rs`), the tests change and
-read back BIOS settings and the version of the BIOS, beside power and boot. There a setting applies at once, and `SimpleUpdate` raises the
-minor version without fetching the file. So only simulated BMCs test a setting that waits for a start, and the transfer of a file. libvirt's
-QEMU driver would test no more: its settings and versions, too, are only text in the machine's description.
+The project has no recordings of NVIDIA's GB200, GB300 and GH200. According to the public sources in `crates/redfish/quirks`,
+their BMCs list no Ethernet interfaces of the machine. Rackwright then reads the MAC addresses from the machine's boot options,
+or an operator gives the addresses ([netboot.md](netboot.md#the-mac-addresses-of-a-node)). The tests of this case use only
+scripted BMCs.
+
+With libvirt's test driver, the tests on `sushy-emulator` (`crates/redfish/tests/emulator/libvirt.rs`) change power, boot, BIOS
+settings and the BIOS version, and read all of them back. A setting applies at once. `SimpleUpdate` raises the minor version and
+does not fetch the file. Two cases need other BMCs: the transfer of a file, and a setting that waits for the next start. The
+tests use scripted BMCs and simulated BMCs for them (`rackwright-sim --firmware-updates` for the transfer). libvirt's QEMU
+driver would add nothing: it also keeps settings and versions only as text in the machine's description.
 ";
 
 fn columns(table: usize) -> &'static [Capability] {
