@@ -184,15 +184,6 @@ impl<T> Results<T> {
     }
 }
 
-/// The ports of all partitions.
-fn members(partitions: &Partitions) -> BTreeSet<Guid> {
-    let members = partitions
-        .partitions
-        .values()
-        .flat_map(|partition| partition.members.keys());
-    members.copied().collect()
-}
-
 /// An error with its causes.
 fn words(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
@@ -245,7 +236,7 @@ impl FabricManager for Managers {
             .map(|(member, share)| member.manager.apply(share));
         let results = join_all(changes).await;
         let (mut changed, mut before, mut readings) = (false, Vec::new(), Vec::new());
-        let mut present = BTreeSet::new();
+        let mut present: BTreeSet<Guid> = BTreeSet::new();
         let mut failed = None;
         for (at, (member, result)) in self.members.iter().zip(results).enumerate() {
             match member.named(result) {
@@ -253,7 +244,7 @@ impl FabricManager for Managers {
                     changed |= applied.changed;
                     before.extend(applied.before.map(|before| (at, before)));
                     readings.push((at, applied.reading));
-                    present.extend(members(&shares[at]).difference(&applied.absent));
+                    present.extend(shares[at].members().filter(|port| !applied.absent.contains(port)));
                 }
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -268,7 +259,7 @@ impl FabricManager for Managers {
         Ok(Applied {
             changed,
             before,
-            absent: &members(wanted) - &present,
+            absent: wanted.members().filter(|port| !present.contains(port)).collect(),
             reading: self.joined(readings),
         })
     }

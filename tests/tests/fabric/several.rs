@@ -13,8 +13,8 @@ use super::key;
 const HOSTS: u32 = 16;
 
 /// The fabric of each port.
-fn cabled<'a>(fabric: &str, ports: &'a BTreeSet<Guid>) -> impl Iterator<Item = (Guid, Arc<str>)> + use<'a> {
-    let fabric: Arc<str> = fabric.into();
+fn cabled<'a>(fabric: &str, ports: &'a BTreeSet<Guid>) -> impl Iterator<Item = (Guid, Box<str>)> + use<'a> {
+    let fabric: Box<str> = fabric.into();
     ports.iter().map(move |port| (*port, fabric.clone()))
 }
 

@@ -1,7 +1,7 @@
 //! Brings partitions to the fabric: one replica at a time, after every change and every breach of isolation, and at
 //! intervals.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -158,7 +158,7 @@ async fn apply_partitions(
     let (fabric, wanted) = work(move || {
         let mut wanted = fabric.partitions();
         if let (Some(site), true) = (of_site, several) {
-            wanted.fabric_of = fabric_of_ports(&site);
+            wanted.fabric_of = fabric_of_ports(&wanted, &site);
         }
         (fabric, wanted)
     })
@@ -223,13 +223,13 @@ async fn apply(manager: &Arc<dyn FabricManager>, wanted: Partitions) -> Result<A
     }
 }
 
-/// The name of the fabric that each port of a node is cabled to.
-fn fabric_of_ports(site: &Site) -> BTreeMap<Guid, Arc<str>> {
-    let names: Vec<Arc<str>> = site.fabrics.iter().map(|fabric| Arc::from(&*fabric.name)).collect();
+/// The name of the fabric that each port of a partition is cabled to.
+fn fabric_of_ports(wanted: &Partitions, site: &Site) -> BTreeMap<Guid, Box<str>> {
+    let members: HashSet<Guid> = wanted.members().collect();
     let cabled = site.cabled_hcas().filter_map(|(node, hca, switch)| {
-        let guid = site.node(node).port_guids.get(hca).copied().flatten()?;
-        let fabric = site.switch(switch).fabric?;
-        Some((Guid::new(guid)?, names[fabric.index()].clone()))
+        let guid = Guid::new(site.node(node).port_guids.get(hca).copied().flatten()?)?;
+        let fabric = site.switch(switch).fabric.filter(|_| members.contains(&guid))?;
+        Some((guid, site.fabric(fabric).name.clone()))
     });
     cabled.collect()
 }

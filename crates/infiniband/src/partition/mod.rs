@@ -12,7 +12,6 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -155,7 +154,7 @@ pub struct Partitions {
     pub partitions: BTreeMap<PKey, Partition>,
     /// With several fabrics: the name of the fabric that a port is cabled to. A port without a name may be in any fabric.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub fabric_of: BTreeMap<Guid, Arc<str>>,
+    pub fabric_of: BTreeMap<Guid, Box<str>>,
 }
 
 /// Why partitions cannot be written for a subnet manager.
@@ -214,6 +213,14 @@ pub enum PartitionError {
 }
 
 impl Partitions {
+    /// The ports of all partitions but the default one. A port of several partitions comes several times.
+    pub fn members(&self) -> impl Iterator<Item = Guid> {
+        self.partitions
+            .values()
+            .flat_map(|partition| partition.members.keys())
+            .copied()
+    }
+
     /// The partitions of one of several fabrics, without the ports that are cabled to another fabric.
     #[must_use]
     pub fn in_fabric(&self, name: &str) -> Self {
