@@ -204,7 +204,7 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     (
         "reqwest",
         &["fabric", "cli-site"],
-        "the HTTP clients for BMCs, for UFM and for NetBox are bounded in one place each",
+        "the HTTP clients for UFM and for NetBox are bounded in one place each",
     ),
     (
         "openssl",
@@ -224,16 +224,7 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     ("dhcproto", &["netboot"], "packet codecs stay beside the sockets"),
     (
         "clap",
-        &[
-            "cli",
-            "cli-context",
-            "cli-site",
-            "bench",
-            "daemon",
-            "agent",
-            "sim",
-            "lab",
-        ],
+        &["cli", "cli-context", "cli-site", "bench", "daemon", "sim", "lab"],
         "command lines belong to programs",
     ),
     (

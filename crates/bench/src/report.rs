@@ -56,7 +56,7 @@ pub struct Listing {
     /// Like `first_page_ms`, with a filter by state.
     #[serde(serialize_with = "thousandths")]
     pub filtered_page_ms: f64,
-    /// All nodes, 1000 a page.
+    /// All nodes, in the pages of the CLI (200 nodes each).
     #[serde(serialize_with = "thousandths")]
     pub all_pages_s: f64,
 }

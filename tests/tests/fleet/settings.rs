@@ -146,26 +146,35 @@ async fn settings_are_applied_before_a_machine_is_available_and_drift_is_reporte
         "{words}"
     );
 
-    // Impossible settings are refused with name and allowed values, and none of them is written.
-    apply(site, &site_file(&fleet, "bios: {Sriov: Sometimes, QuietBoot: true}"));
-    let refused = tokio::task::block_in_place(|| site.try_cli(["node", "settings", "apply", &names[1], "--wait"]));
-    let (_, words) = texts(&refused);
-    assert!(!refused.status.success(), "{words}");
-    let reason = site.reason(&names[1]);
-    assert!(
-        reason.contains("Sriov = \"Sometimes\": it takes one of Enabled, Disabled"),
-        "{reason}"
+    // Impossible settings are refused with their names, and none of them is written.
+    let certificate = format!(
+        "secure_boot: {{keys: [{{database: db, sha256: '{}'}}]}}",
+        "ab".repeat(32)
     );
-    let bios = client_of(&fleet.node(1))
-        .await
-        .bios()
-        .await
-        .expect("it reads")
-        .expect("it is there");
-    assert_eq!(
-        (bios.current["QuietBoot"].to_string().as_str(), bios.pending.len()),
-        ("false", 0)
-    );
+    for (settings, fault) in [
+        (
+            "bios: {Sriov: Sometimes, QuietBoot: true}".to_owned(),
+            "Sriov = \"Sometimes\": it takes one of Enabled, Disabled",
+        ),
+        (
+            format!("bios: {{QuietBoot: true}}, {certificate}"),
+            "the certificate is missing on the machine, and the site does not give it as PEM",
+        ),
+    ] {
+        apply(site, &site_file(&fleet, &settings));
+        let refused = tokio::task::block_in_place(|| site.try_cli(["node", "settings", "apply", &names[1], "--wait"]));
+        let (_, words) = texts(&refused);
+        assert!(!refused.status.success(), "{words}");
+        let reason = site.reason(&names[1]);
+        assert!(reason.contains(fault), "{reason}");
+        let client = client_of(&fleet.node(1)).await;
+        let bios = client.bios().await.expect("it reads").expect("it is there");
+        assert_eq!(
+            (bios.current["QuietBoot"].to_string().as_str(), bios.pending.len()),
+            ("false", 0)
+        );
+        client.close().await.expect("the session ends");
+    }
     plane.site.stop().await;
     fleet.stop().await;
 }

@@ -52,7 +52,7 @@ pub async fn run(cx: &Cx, command: SshKeyCommand) -> Result<(), CliError> {
         SshKeyCommand::List => {
             let request = ListSshKeysRequest {};
             let answer = rpc!(client, ConsoleServiceClient.list_ssh_keys, "read your keys", request).await?;
-            cx.ui.items(&answer.keys, |paint| {
+            cx.ui.list(&answer.keys, |paint| {
                 let mut table = Table::new(&["FINGERPRINT", "REGISTERED"]);
                 for key in &answer.keys {
                     let time = key.create_time.as_ref().map(units::stamp).unwrap_or_default();

@@ -100,7 +100,8 @@ pub struct Written {
 /// Reads the settings and writes those that differ from the wish. They take effect at the machine's next start.
 ///
 /// # Errors
-/// The BMC failed. [`RedfishError::UnfitSettings`] and [`RedfishError::NotOffered`] are permanent.
+/// The BMC failed. [`RedfishError::UnfitSettings`] and [`RedfishError::NotOffered`] are permanent, and no setting was written
+/// then.
 pub async fn apply(client: &BmcClient, wanted: &WantedSettings) -> Result<Written, RedfishError> {
     let seen = look(client, wanted).await?;
     let not_offered = |what: &str| RedfishError::NotOffered {
@@ -108,6 +109,26 @@ pub async fn apply(client: &BmcClient, wanted: &WantedSettings) -> Result<Writte
         what: what.to_owned(),
         offered: "nothing of the kind".to_owned(),
     };
+    let mut certificates = Vec::new();
+    for (key, row) in wanted.keys.iter().zip(keys_of(&seen.rows)) {
+        match (row.standing, &key.pem) {
+            (SettingStatus::AsWanted, _) => {}
+            (SettingStatus::Missing, _) => return Err(not_offered("a list of Secure Boot certificates")),
+            (_, Some(pem)) => certificates.push((&key.database, pem, &row.name)),
+            (_, None) => {
+                return Err(RedfishError::UnfitSettings {
+                    bmc: client.address(),
+                    faults: vec![format!(
+                        "{}: the certificate is missing on the machine, and the site does not give it as PEM",
+                        row.name
+                    )],
+                });
+            }
+        }
+    }
+    if wanted.secure_boot.is_some() && seen.secure_boot.is_none() {
+        return Err(not_offered("Secure Boot"));
+    }
     let mut written = Written::default();
     if !wanted.bios.is_empty() {
         let bios = seen.bios.as_ref().ok_or_else(|| not_offered("BIOS settings"))?;
@@ -122,30 +143,12 @@ pub async fn apply(client: &BmcClient, wanted: &WantedSettings) -> Result<Writte
             written.job = change.job;
         }
     }
-    for (key, row) in wanted.keys.iter().zip(keys_of(&seen.rows)) {
-        let fault = match (row.standing, &key.pem) {
-            (SettingStatus::AsWanted, _) => continue,
-            (SettingStatus::Missing, _) => return Err(not_offered("a list of Secure Boot certificates")),
-            (_, Some(pem)) => {
-                client.enrol_secure_boot_certificate(&key.database, pem).await?;
-                written.names.push(row.name.clone());
-                continue;
-            }
-            (_, None) => format!(
-                "{}: the certificate is missing on the machine, and the site does not give it as PEM",
-                row.name
-            ),
-        };
-        return Err(RedfishError::UnfitSettings {
-            bmc: client.address(),
-            faults: vec![fault],
-        });
+    // Certificates first: some BMCs refuse Secure Boot without any.
+    for (database, pem, name) in certificates {
+        client.enrol_secure_boot_certificate(database, pem).await?;
+        written.names.push(name.clone());
     }
-    // Keys first: some BMCs refuse Secure Boot without any.
     if let Some(enabled) = wanted.secure_boot {
-        if seen.secure_boot.is_none() {
-            return Err(not_offered("Secure Boot"));
-        }
         if client.set_secure_boot(enabled).await? {
             written.names.push("secure-boot".to_owned());
         }

@@ -87,7 +87,7 @@ async fn boots(cx: &Cx, id: &str) -> Result<(), CliError> {
     };
     let doing = format!("read the recorded boots of {}", names::short("nodes", id));
     let answer = rpc!(client, ConsoleServiceClient.list_console_boots, doing, request).await?;
-    cx.ui.items(&answer.boots, |paint| {
+    cx.ui.list(&answer.boots, |paint| {
         if answer.boots.is_empty() {
             return "nothing is recorded\n".to_owned();
         }
