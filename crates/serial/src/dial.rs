@@ -1,6 +1,7 @@
 //! A serial port over the SSH server of a BMC.
 //!
-//! The host key is checked and reported to the caller before name and password are sent. Every step has a time limit.
+//! The client checks the host key and reports the key to the caller before it sends user and password. Every step has a
+//! time limit.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,12 +21,15 @@ use crate::Line;
 
 /// Time limit of the TCP connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Time limit of the key exchange, and again of login and shell. BMCs compute slowly.
+/// Time limit of the key exchange, and of the later login with the start of the shell. BMCs compute slowly.
 const LOGIN_LIMIT: Duration = Duration::from_secs(45);
-/// Interval of keepalive requests to a silent BMC. After three without an answer the line counts as broken.
-const KEEPALIVE: Duration = Duration::from_secs(20);
-/// Maximum number of question rounds in a keyboard-interactive login.
-const QUESTIONS: usize = 4;
+/// Time without data from the BMC after which a keepalive request is sent. The connection ends if more than
+/// [`KEEPALIVE_MAX`] requests in a row get no answer.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
+/// Maximum number of keepalive requests in a row that may stay without an answer.
+const KEEPALIVE_MAX: usize = 3;
+/// Maximum number of prompt rounds in a keyboard-interactive login (RFC 4256).
+const PROMPT_ROUNDS_MAX: usize = 4;
 
 /// The address of a serial port and the login for it.
 #[derive(Debug, Clone)]
@@ -38,14 +42,15 @@ pub struct SshTarget {
     pub user: String,
     /// The user's password.
     pub password: SecretString,
-    /// The required host key, as `SHA256:` and base64. `None`: any key is accepted and reported.
+    /// The pinned host key, as `SHA256:` and base64. `None`: any key is accepted and reported.
     pub host_key: Option<String>,
-    /// Command lines typed after the login, where the BMC shows a command line before the serial port.
+    /// Command lines sent after the login. Some BMCs start a command line first, and a command opens the serial port.
     pub commands: Vec<String>,
 }
 
-/// An SSH server that showed the right host key, or its first one. No user is logged in yet.
+/// A connection to an SSH server after the key exchange. The host key is accepted, and no user is logged in yet.
 pub struct SshHandshake {
+    /// Host and port.
     at: String,
     handle: Handle<HostKeyCheck>,
     host_key: String,
@@ -125,8 +130,8 @@ impl DialError {
     }
 }
 
-/// Connects to the SSH server and checks its host key. Neither name nor password is sent yet, so the caller can store
-/// the host key first.
+/// Connects to the SSH server and checks its host key. User and password are sent only by [`SshHandshake::open`], so the
+/// caller can store the host key first.
 ///
 /// # Errors
 /// Every error names host and port.
@@ -139,8 +144,8 @@ pub async fn handshake(target: &SshTarget) -> Result<SshHandshake, DialError> {
     };
     let _ = stream.set_nodelay(true);
     let config = client::Config {
-        keepalive_interval: Some(KEEPALIVE),
-        keepalive_max: 3,
+        keepalive_interval: Some(KEEPALIVE_INTERVAL),
+        keepalive_max: KEEPALIVE_MAX,
         ..client::Config::default()
     };
     let shown = Arc::new(Mutex::new(String::new()));
@@ -178,11 +183,11 @@ impl SshHandshake {
     /// Every error names host and port.
     pub async fn open(self, target: &SshTarget) -> Result<Line, DialError> {
         let at = self.at.clone();
-        let opened = timeout(LOGIN_LIMIT, self.log_in(target)).await;
+        let opened = timeout(LOGIN_LIMIT, self.open_shell(target)).await;
         opened.unwrap_or_else(|_| Err(timeout_error(&at, "logging in", LOGIN_LIMIT)))
     }
 
-    async fn log_in(mut self, target: &SshTarget) -> Result<Line, DialError> {
+    async fn open_shell(mut self, target: &SshTarget) -> Result<Line, DialError> {
         let at = self.at;
         let broke = |what| {
             let at = at.clone();
@@ -192,8 +197,10 @@ impl SshHandshake {
                 source: Box::new(source),
             }
         };
-        let is_in = log_in(&mut self.handle, target).await.map_err(broke("logging in"))?;
-        if !is_in {
+        let is_logged_in = authenticate(&mut self.handle, target)
+            .await
+            .map_err(broke("logging in"))?;
+        if !is_logged_in {
             let user = target.user.clone();
             return Err(DialError::Refused { at, user });
         }
@@ -222,7 +229,7 @@ impl SshHandshake {
 fn handshake_error(at: &str, target: &SshTarget, error: HandshakeError) -> DialError {
     let at = at.to_owned();
     match error {
-        HandshakeError::Other(shown) => DialError::HostKeyChanged {
+        HandshakeError::WrongHostKey(shown) => DialError::HostKeyChanged {
             at,
             pinned: target.host_key.clone().unwrap_or_default(),
             shown,
@@ -243,12 +250,13 @@ fn handshake_error(at: &str, target: &SshTarget, error: HandshakeError) -> DialE
     }
 }
 
-/// Logs in by password. If the server only asks questions, the password answers those with hidden input.
-async fn log_in(handle: &mut Handle<HostKeyCheck>, target: &SshTarget) -> Result<bool, russh::Error> {
+/// Logs in by the method `password`. If the server refuses this method and offers `keyboard-interactive`, the client
+/// answers its prompts: with the password if the input is hidden, else with the user. Returns false if the login is refused.
+async fn authenticate(handle: &mut Handle<HostKeyCheck>, target: &SshTarget) -> Result<bool, russh::Error> {
     let password = target.password.expose_secret();
     match handle.authenticate_password(&target.user, password).await? {
         AuthResult::Success => return Ok(true),
-        // A method that the server does not offer counts as another refusal, and BMCs lock accounts.
+        // The client does not try a method that the server does not offer: BMCs lock accounts after some refused logins.
         AuthResult::Failure { remaining_methods, .. }
             if !remaining_methods.contains(&MethodKind::KeyboardInteractive) =>
         {
@@ -256,27 +264,27 @@ async fn log_in(handle: &mut Handle<HostKeyCheck>, target: &SshTarget) -> Result
         }
         AuthResult::Failure { .. } => {}
     }
-    let mut answer = handle
+    let mut reply = handle
         .authenticate_keyboard_interactive_start(&target.user, None::<String>)
         .await?;
-    for _ in 0..QUESTIONS {
-        match answer {
+    for _ in 0..PROMPT_ROUNDS_MAX {
+        match reply {
             KeyboardInteractiveAuthResponse::Success => return Ok(true),
             KeyboardInteractiveAuthResponse::Failure { .. } => return Ok(false),
             KeyboardInteractiveAuthResponse::InfoRequest { prompts, .. } => {
-                let words = prompts.iter().map(|prompt| match prompt.echo {
+                let responses = prompts.iter().map(|prompt| match prompt.echo {
                     true => target.user.clone(),
                     false => password.to_owned(),
                 });
-                let words = words.collect();
-                answer = handle.authenticate_keyboard_interactive_respond(words).await?;
+                let responses = responses.collect();
+                reply = handle.authenticate_keyboard_interactive_respond(responses).await?;
             }
         }
     }
     Ok(false)
 }
 
-/// Accepts the pinned host key, or any key if none is pinned, and remembers the key.
+/// Accepts the pinned host key, or any key if none is pinned, and stores the accepted key in `shown`.
 struct HostKeyCheck {
     pinned: Option<String>,
     shown: Arc<Mutex<String>>,
@@ -284,7 +292,8 @@ struct HostKeyCheck {
 
 #[derive(Debug)]
 enum HandshakeError {
-    Other(String),
+    /// The host key shown: not the pinned one, or a certificate.
+    WrongHostKey(String),
     Russh(russh::Error),
 }
 
@@ -300,17 +309,19 @@ impl client::Handler for HostKeyCheck {
     async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, HandshakeError> {
         let shown = match shown {
             PublicKeyOrCertificate::PublicKey { key, .. } => key.fingerprint(HashAlg::Sha256).to_string(),
-            PublicKeyOrCertificate::Certificate(_) => return Err(HandshakeError::Other("(a certificate)".into())),
+            PublicKeyOrCertificate::Certificate(_) => {
+                return Err(HandshakeError::WrongHostKey("(a certificate)".into()));
+            }
         };
         if self.pinned.as_ref().is_some_and(|pinned| *pinned != shown) {
-            return Err(HandshakeError::Other(shown));
+            return Err(HandshakeError::WrongHostKey(shown));
         }
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
         Ok(true)
     }
 }
 
-/// Both directions of a shell. The connection must live as long as the stream.
+/// Both directions of a shell. The handle of the connection is kept as long as the stream.
 struct SshLine {
     stream: ChannelStream<Msg>,
     _handle: Handle<HostKeyCheck>,
