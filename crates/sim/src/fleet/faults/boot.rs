@@ -1,10 +1,10 @@
-//! Faults of a network boot and of the agent that it starts.
+//! Faults of a network boot, and of the agent that runs after the boot.
 
 use super::{During, Kind, Lost, Moment, Script, Then};
 use std::time::Duration;
 
 impl Script {
-    /// The lost part of a DHCP exchange.
+    /// The lost part of this DHCP exchange; `None`: nothing is lost.
     pub(in crate::fleet) fn dhcp(&self, moment: Moment<'_>) -> Option<Lost> {
         self.first(moment, |rule| match rule.kind {
             Kind::DhcpLost(lost) => Some(lost),
@@ -12,23 +12,26 @@ impl Script {
         })
     }
 
-    /// Whether a packet of this direction, between firmware and the TFTP server, is lost.
+    /// Whether this TFTP packet is lost. `Request` is a packet from firmware, `Answer` a packet from the server.
     pub(in crate::fleet) fn tftp(&self, lost: Lost, moment: Moment<'_>) -> bool {
         self.any(Kind::TftpLost(lost), moment)
     }
 
-    /// The lost part of an HTTP fetch; `path` is the firmware's request.
+    /// The lost part of an HTTP fetch during boot; `None`: nothing is lost. `path` is the path that the machine requests.
     pub(in crate::fleet) fn boot_http(&self, path: &str, moment: Moment<'_>) -> Option<Lost> {
         self.first(moment, |rule| match rule.kind {
             Kind::HttpLost(lost) => {
-                let meant = rule.path.as_ref().is_none_or(|begin| path.starts_with(begin.as_str()));
-                meant.then_some(lost)
+                let matches = rule
+                    .path
+                    .as_ref()
+                    .is_none_or(|prefix| path.starts_with(prefix.as_str()));
+                matches.then_some(lost)
             }
             _ => None,
         })
     }
 
-    /// The machine's fate if its agent crashes here.
+    /// The state of the machine after a crash of its agent during `at`; `None`: the agent does not crash.
     pub(in crate::fleet) fn agent_crash(&self, at: During, moment: Moment<'_>) -> Option<Then> {
         self.first(moment, |rule| match rule.kind {
             Kind::AgentCrash(during, then) if during == at => Some(then),
@@ -36,7 +39,7 @@ impl Script {
         })
     }
 
-    /// How long the agent is cut off from this heartbeat, in the machine's time.
+    /// The time without data between agent and control plane, from this heartbeat on, in the machine's time.
     pub(in crate::fleet) fn heartbeat_lost(&self, moment: Moment<'_>) -> Option<Duration> {
         self.first(moment, |rule| match rule.kind {
             Kind::HeartbeatLost(time) => Some(time),
@@ -44,7 +47,7 @@ impl Script {
         })
     }
 
-    /// The number of answer bytes after which a connection to the image store ends.
+    /// The number of answer bytes after which this connection to the image store ends.
     pub(in crate::fleet) fn image_cut(&self, moment: Moment<'_>) -> Option<u64> {
         self.first(moment, |rule| match rule.kind {
             Kind::ImageCut(bytes) => Some(bytes),
@@ -52,21 +55,21 @@ impl Script {
         })
     }
 
-    /// Whether writing an image fails.
+    /// Whether this write of an image fails.
     pub(in crate::fleet) fn write_fails(&self, moment: Moment<'_>) -> bool {
         self.any(Kind::WriteErrors, moment)
     }
 
-    /// Whether the machine's connections to the control plane may be disturbed, now or later.
-    pub(in crate::fleet) fn spoils_connections(&self, node: usize) -> bool {
-        let breaks = |kind| matches!(kind, Kind::HeartbeatLost(_) | Kind::ImageCut(_));
+    /// Whether the script has faults for this machine's connections to the control plane or the image store.
+    pub(in crate::fleet) fn has_connection_faults(&self, node: usize) -> bool {
+        let is_connection_fault = |kind| matches!(kind, Kind::HeartbeatLost(_) | Kind::ImageCut(_));
         self.rules
             .iter()
-            .any(|rule| breaks(rule.kind) && rule.nodes.contain(node))
+            .any(|rule| is_connection_fault(rule.kind) && rule.nodes.contain(node))
     }
 
-    /// Whether the machine's agent may crash and be restarted in the same boot.
-    pub(in crate::fleet) fn restarts_agents(&self, node: usize) -> bool {
+    /// Whether the script has a crash of this machine's agent with a restart in the same boot.
+    pub(in crate::fleet) fn has_agent_restarts(&self, node: usize) -> bool {
         let restarts = |kind| matches!(kind, Kind::AgentCrash(_, Then::Restarts));
         self.rules
             .iter()

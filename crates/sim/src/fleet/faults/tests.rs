@@ -325,5 +325,5 @@ fn a_fetch_is_lost_by_its_path_and_an_agent_crashes_in_its_phase() {
     assert_eq!(script.agent_crash(During::Erase, moment(3)), None);
     assert_eq!(script.agent_crash(During::Write, moment(4)), None);
     assert_eq!(chances.triggered(), 2);
-    assert!(script.restarts_agents(3) && !script.restarts_agents(4) && !script.spoils_connections(3));
+    assert!(script.has_agent_restarts(3) && !script.has_agent_restarts(4) && !script.has_connection_faults(3));
 }

@@ -41,7 +41,7 @@ struct Kept {
 
 impl SimHost {
     pub(super) fn new(life: Arc<Life>) -> Self {
-        let restarts = life.node.shared.config.faults.restarts_agents(life.node.index());
+        let restarts = life.node.shared.config.faults.has_agent_restarts(life.node.index());
         Self {
             life,
             kept: restarts.then(Kept::default),

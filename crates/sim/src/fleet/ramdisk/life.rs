@@ -32,7 +32,7 @@ impl Life {
     /// A boot that begins now. Must be called within a Tokio runtime.
     pub(super) fn new(node: Arc<Node>, number: u32, address: Ipv4Addr) -> Self {
         let faults = &node.shared.config.faults;
-        let cable = faults.spoils_connections(node.index());
+        let cable = faults.has_connection_faults(node.index());
         Self {
             since_ms: node.shared.clock.now_ms(),
             runtime: Handle::current(),
