@@ -1,4 +1,4 @@
-//! Fault scripts in YAML: read and checked as a whole; all mistakes are reported at once with line and field.
+//! Fault scripts in YAML. A script is checked as a whole, and all mistakes are reported together, each with line and field.
 
 use super::nodes::{Nodes, range};
 use super::{During, Kind, Lost, Part, Rule, Then};
@@ -10,12 +10,12 @@ use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;
 
-/// Largest script, in bytes.
-const MOST_BYTES: usize = 1 << 20;
-/// Most faults of a script.
-const MOST_FAULTS: usize = 1000;
-/// Longest time in a script, in seconds: a year.
-const MOST_S: f64 = 366.0 * 86_400.0;
+/// Maximum size of a script, in bytes.
+const SCRIPT_BYTES_MAX: usize = 1 << 20;
+/// Maximum number of faults in a script.
+const FAULTS_MAX: usize = 1000;
+/// Maximum time in a script, in seconds: 366 days.
+const SECONDS_MAX: f64 = 366.0 * 86_400.0;
 
 /// A script of faults. The default script is empty: no faults.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -23,21 +23,21 @@ pub struct Script {
     pub(super) rules: Vec<Rule>,
 }
 
-/// Why a script is refused.
+/// The mistakes for which a script is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ScriptError {
-    /// The script's file as given.
+    /// The name of the script, as the caller gave it.
     pub file: String,
-    /// The mistakes, in the order of lines.
+    /// The mistakes, in the order of their lines.
     pub faults: Vec<ScriptFault>,
 }
 
-/// A mistake in a script.
+/// A mistake in a script (not one of the faults that the script describes).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptFault {
-    /// Counts from 1; 0 if it concerns the whole script.
+    /// The number of the line, from 1; 0 if the mistake concerns the whole script.
     pub line: u64,
-    /// A sentence that begins with the field.
+    /// The mistake in words. The text begins with the field, if the mistake is in a field.
     pub message: String,
 }
 
@@ -55,12 +55,14 @@ impl fmt::Display for ScriptError {
     }
 }
 
+/// A script as written in YAML.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireScript {
     faults: Vec<WireFault>,
 }
 
+/// A fault as written in YAML. `docs/sim.md` explains the fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireFault {
@@ -88,65 +90,68 @@ struct WireFault {
     after_bytes: Option<Spanned<u64>>,
 }
 
-const KINDS: &str = "bmc-down, bmc-slow, bmc-wrong, bmc-sessions-exhausted, bmc-unavailable, power-stuck, settings-ignored, settings-busy, post-hang, \
-                     wrong-inventory, host-never-up, host-degraded, slow-disk, slow-nic, slow-cable, disk-errors, erase-unsupported, erase-ignored, clock-skew, \
+/// The kinds of fault, for the message about an unknown kind.
+const KINDS: &str = "bmc-down, bmc-slow, bmc-wrong, bmc-sessions-exhausted, bmc-unavailable, power-stuck, \
+                     settings-ignored, settings-busy, post-hang, wrong-inventory, host-never-up, host-degraded, \
+                     slow-disk, slow-nic, slow-cable, disk-errors, erase-unsupported, erase-ignored, clock-skew, \
                      dhcp-lost, tftp-lost, boot-http-error, agent-crash, heartbeat-lost, image-cut, write-errors";
 
 impl Script {
-    /// Reads a script for a fleet of `nodes` machines; `file` is only for messages.
+    /// Reads a script for a fleet of `nodes` machines. `file` names the script in the messages.
     ///
     /// # Errors
     /// [`ScriptError`] with all mistakes.
     pub fn parse(file: &str, yaml: &str, nodes: usize) -> Result<Self, ScriptError> {
-        let refuse = |faults| ScriptError {
+        let refused = |mistakes| ScriptError {
             file: file.to_owned(),
-            faults,
+            faults: mistakes,
         };
-        let whole = |message: &str| {
+        let refused_whole = |message: &str| {
             let message = message.to_owned();
-            refuse(vec![ScriptFault { line: 0, message }])
+            refused(vec![ScriptFault { line: 0, message }])
         };
-        if yaml.len() > MOST_BYTES {
-            return Err(whole("the script is larger than 1 MiB"));
+        if yaml.len() > SCRIPT_BYTES_MAX {
+            return Err(refused_whole("the script is larger than 1 MiB"));
         }
         let wire: WireScript = rackwright_yaml::read(yaml, Quote::Nothing).map_err(|error| {
-            refuse(vec![ScriptFault {
+            refused(vec![ScriptFault {
                 line: error.line(),
                 message: error.quoting(yaml),
             }])
         })?;
-        if wire.faults.len() > MOST_FAULTS {
-            return Err(whole("faults: there are more than 1000"));
+        if wire.faults.len() > FAULTS_MAX {
+            return Err(refused_whole("faults: there are more than 1000"));
         }
         let mut validator = Validator {
             nodes,
-            faults: Vec::new(),
+            mistakes: Vec::new(),
         };
         let rules = wire.faults.iter().map(|fault| validator.rule(fault)).collect();
-        if validator.faults.is_empty() {
+        if validator.mistakes.is_empty() {
             return Ok(Self { rules });
         }
-        validator.faults.sort_by_key(|fault| fault.line);
-        Err(refuse(validator.faults))
+        validator.mistakes.sort_by_key(|mistake| mistake.line);
+        Err(refused(validator.mistakes))
     }
 }
 
-/// Checks the faults of a script in turn and collects the mistakes.
+/// Converts the faults of a script to rules, one after the other, and collects the mistakes.
 struct Validator {
+    /// The number of machines in the fleet.
     nodes: usize,
-    faults: Vec<ScriptFault>,
+    mistakes: Vec<ScriptFault>,
 }
 
 impl Validator {
-    fn note(&mut self, line: u64, message: impl Into<String>) {
+    fn report(&mut self, line: u64, message: impl Into<String>) {
         let message = message.into();
-        self.faults.push(ScriptFault { line, message });
+        self.mistakes.push(ScriptFault { line, message });
     }
 
-    /// The result for an invalid fault does not matter: the script is refused.
+    /// The rule for a fault. An invalid field gets a default value: the script is refused anyway.
     fn rule(&mut self, wire: &WireFault) -> Rule {
         let kind = self.kind(wire);
-        self.check_scope(wire, kind);
+        self.check_fields(wire, kind);
         Rule {
             kind: kind.unwrap_or(Kind::Down),
             nodes: self.nodes(wire),
@@ -166,7 +171,7 @@ impl Validator {
             "bmc-down" => Kind::Down,
             "bmc-slow" => {
                 if wire.delay_s.is_none() {
-                    self.note(
+                    self.report(
                         line,
                         "delay_s is missing: give the delay of the BMC's answers in seconds",
                     );
@@ -181,7 +186,7 @@ impl Validator {
                 let seconds = u32::try_from(seconds).ok().filter(|seconds| *seconds <= 86_400);
                 if seconds.is_none() {
                     let at = wire.retry_after_s.as_ref().map_or(line, |wire| wire.referenced.line());
-                    self.note(at, "retry_after_s must be at most 86400");
+                    self.report(at, "retry_after_s must be at most 86400");
                 }
                 Kind::Unavailable(seconds.unwrap_or_default())
             }
@@ -194,7 +199,7 @@ impl Validator {
             "host-degraded" => Kind::HostDegraded,
             "slow-disk" => {
                 if wire.mb_per_s.is_none() {
-                    self.note(line, "mb_per_s is missing: give the read speed in MB/s");
+                    self.report(line, "mb_per_s is missing: give the read speed in MB/s");
                 }
                 Kind::SlowDisk(self.number(wire.mb_per_s.as_ref(), "mb_per_s", 1.0, 0.01..=1_000_000.0))
             }
@@ -204,7 +209,7 @@ impl Validator {
                 let adapter = u8::try_from(adapter).ok().filter(|adapter| *adapter < 64);
                 if adapter.is_none() {
                     let at = wire.adapter.as_ref().map_or(line, |wire| wire.referenced.line());
-                    self.note(at, "adapter must be at most 63");
+                    self.report(at, "adapter must be at most 63");
                 }
                 Kind::SlowCable(adapter.unwrap_or_default(), self.gbit_per_s(wire))
             }
@@ -213,9 +218,9 @@ impl Validator {
             "erase-ignored" => Kind::Drives(DriveFault::PretendsToErase),
             "clock-skew" => {
                 if wire.skew_s.is_none() {
-                    self.note(line, "skew_s is missing: give the clock offset in seconds");
+                    self.report(line, "skew_s is missing: give the clock offset in seconds");
                 }
-                let seconds = self.number(wire.skew_s.as_ref(), "skew_s", 0.0, -MOST_S..=MOST_S);
+                let seconds = self.number(wire.skew_s.as_ref(), "skew_s", 0.0, -SECONDS_MAX..=SECONDS_MAX);
                 Kind::ClockSkew(seconds as i64)
             }
             "dhcp-lost" => Kind::DhcpLost(self.lost(wire)),
@@ -224,21 +229,21 @@ impl Validator {
             "agent-crash" => Kind::AgentCrash(self.during(wire), self.then(wire)),
             "heartbeat-lost" => {
                 if wire.lasts_s.is_none() {
-                    self.note(line, "lasts_s is missing: give the seconds without a heartbeat");
+                    self.report(line, "lasts_s is missing: give the seconds without a heartbeat");
                 }
                 let seconds = self.number(wire.lasts_s.as_ref(), "lasts_s", 0.0, 0.0..=86_400.0);
                 Kind::HeartbeatLost(Duration::from_secs_f64(seconds))
             }
             "image-cut" => {
                 if wire.after_bytes.is_none() {
-                    self.note(line, "after_bytes is missing: give the bytes before the cut");
+                    self.report(line, "after_bytes is missing: give the bytes before the cut");
                 }
                 Kind::ImageCut(wire.after_bytes.as_ref().map_or(0, |bytes| bytes.value))
             }
             "write-errors" => Kind::WriteErrors,
             other => {
                 let other: String = other.chars().take(40).collect();
-                self.note(line, format!("fault: `{other}` is not one of {KINDS}"));
+                self.report(line, format!("fault: `{other}` is not one of {KINDS}"));
                 return None;
             }
         };
@@ -248,7 +253,7 @@ impl Validator {
     fn gbit_per_s(&mut self, wire: &WireFault) -> f64 {
         if wire.gbit_per_s.is_none() {
             let line = wire.fault.referenced.line();
-            self.note(line, "gbit_per_s is missing: give the bandwidth in Gbit/s");
+            self.report(line, "gbit_per_s is missing: give the bandwidth in Gbit/s");
         }
         self.number(wire.gbit_per_s.as_ref(), "gbit_per_s", 1.0, 0.0..=100_000.0)
     }
@@ -276,17 +281,17 @@ impl Validator {
         self.word(wire.then.as_ref(), "then must be restarts, stays-dead or panics", words)
     }
 
-    /// The meaning of a word; the first of `words` if there is none.
+    /// The value that belongs to a word. If the field is absent or has another word, the value of the first word.
     fn word<T: Copy, const N: usize>(
         &mut self,
         wire: Option<&Spanned<String>>,
-        wrong: &str,
+        message: &str,
         words: [(&str, T); N],
     ) -> T {
         let Some(wire) = wire else { return words[0].1 };
         let found = words.iter().find(|(word, _)| *word == wire.value);
         if found.is_none() {
-            self.note(wire.referenced.line(), wrong);
+            self.report(wire.referenced.line(), message);
         }
         found.unwrap_or(&words[0]).1
     }
@@ -294,7 +299,7 @@ impl Validator {
     fn answer(&mut self, wire: &WireFault) -> BadAnswer {
         let line = wire.fault.referenced.line();
         let Some(answer) = &wire.answer else {
-            self.note(line, "answer is missing: give html, truncated, internal-error or types");
+            self.report(line, "answer is missing: give html, truncated, internal-error or types");
             return BadAnswer::Html;
         };
         match answer.value.as_str() {
@@ -303,7 +308,7 @@ impl Validator {
             "internal-error" => BadAnswer::InternalError,
             "types" => BadAnswer::Types,
             _ => {
-                self.note(
+                self.report(
                     answer.referenced.line(),
                     "answer must be html, truncated, internal-error or types",
                 );
@@ -315,7 +320,7 @@ impl Validator {
     fn missing(&mut self, wire: &WireFault) -> Part {
         let line = wire.fault.referenced.line();
         let Some(missing) = &wire.missing else {
-            self.note(line, "missing is missing: give cpu, gpu, dimm, nic or drive");
+            self.report(line, "missing is missing: give cpu, gpu, dimm, nic or drive");
             return Part::Drive;
         };
         match missing.value.as_str() {
@@ -325,7 +330,7 @@ impl Validator {
             "nic" => Part::Nic,
             "drive" => Part::Drive,
             _ => {
-                self.note(
+                self.report(
                     missing.referenced.line(),
                     "missing must be cpu, gpu, dimm, nic or drive",
                 );
@@ -334,19 +339,20 @@ impl Validator {
         }
     }
 
-    /// Fields without a meaning for the kind are refused: the author intended something by them.
-    fn check_scope(&mut self, wire: &WireFault, kind: Option<Kind>) {
+    /// Reports the fields that have no effect on a fault of this kind. The author of the script expects an effect.
+    fn check_fields(&mut self, wire: &WireFault, kind: Option<Kind>) {
         let Some(kind) = kind else { return };
         let name = wire.fault.value.as_str();
-        let line = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.referenced.line());
-        let number = |number: &Option<Spanned<f64>>| number.as_ref().map(|number| number.referenced.line());
-        let count = |count: &Option<Spanned<u64>>| count.as_ref().map(|count| count.referenced.line());
+        // The line of a field, by the type of its value.
+        let text = |field: &Option<Spanned<String>>| field.as_ref().map(|field| field.referenced.line());
+        let number = |field: &Option<Spanned<f64>>| field.as_ref().map(|field| field.referenced.line());
+        let count = |field: &Option<Spanned<u64>>| field.as_ref().map(|field| field.referenced.line());
         let requests = kind.is_about_requests();
         let parts = matches!(kind, Kind::WrongInventory(_));
         let drives = matches!(kind, Kind::Drives(_));
         let loses = matches!(kind, Kind::DhcpLost(_) | Kind::TftpLost(_) | Kind::HttpLost(_));
         let crash = matches!(kind, Kind::AgentCrash(..));
-        for (field, at, fits) in [
+        for (field, line, applies) in [
             ("delay_s", number(&wire.delay_s), matches!(kind, Kind::Slow(_))),
             ("skew_s", number(&wire.skew_s), matches!(kind, Kind::ClockSkew(_))),
             ("mb_per_s", number(&wire.mb_per_s), matches!(kind, Kind::SlowDisk(_))),
@@ -361,13 +367,13 @@ impl Validator {
                 count(&wire.retry_after_s),
                 matches!(kind, Kind::Unavailable(_)),
             ),
-            ("answer", line(&wire.answer), matches!(kind, Kind::Wrong(_))),
-            ("missing", line(&wire.missing), parts),
-            ("method", line(&wire.method), requests),
-            ("path", line(&wire.path), requests || matches!(kind, Kind::HttpLost(_))),
-            ("lost", line(&wire.lost), loses),
-            ("during", line(&wire.during), crash),
-            ("then", line(&wire.then), crash),
+            ("answer", text(&wire.answer), matches!(kind, Kind::Wrong(_))),
+            ("missing", text(&wire.missing), parts),
+            ("method", text(&wire.method), requests),
+            ("path", text(&wire.path), requests || matches!(kind, Kind::HttpLost(_))),
+            ("lost", text(&wire.lost), loses),
+            ("during", text(&wire.during), crash),
+            ("then", text(&wire.then), crash),
             ("lasts_s", number(&wire.lasts_s), matches!(kind, Kind::HeartbeatLost(_))),
             (
                 "after_bytes",
@@ -378,8 +384,8 @@ impl Validator {
             ("from_s", number(&wire.from_s), !drives),
             ("until_s", number(&wire.until_s), !drives),
         ] {
-            if let Some(at) = at.filter(|_| !fits) {
-                self.note(at, format!("{field} does not apply to {name}"));
+            if let Some(line) = line.filter(|_| !applies) {
+                self.report(line, format!("{field} does not apply to {name}"));
             }
         }
     }
@@ -390,7 +396,7 @@ impl Validator {
         };
         if named.is_empty() {
             let line = wire.fault.referenced.line();
-            self.note(line, "nodes is empty; omit nodes to select all machines");
+            self.report(line, "nodes is empty; omit nodes to select all machines");
         }
         let mut ranges = Vec::new();
         for text in named {
@@ -398,26 +404,27 @@ impl Validator {
                 Ok(range) => ranges.push(range),
                 Err(why) => {
                     let why: String = why.chars().take(200).collect();
-                    self.note(text.referenced.line(), format!("nodes: {why}"));
+                    self.report(text.referenced.line(), format!("nodes: {why}"));
                 }
             }
         }
         Nodes::new(ranges)
     }
 
+    /// The first chance and the number of chances in a row; `None`: every chance.
     fn steps(&mut self, wire: &WireFault) -> Option<(u64, u64)> {
         let first = wire.at.as_ref().map(|at| at.value);
         let times = wire.times.as_ref().map_or(1, |times| times.value);
         if let Some(at) = wire.at.as_ref().filter(|at| at.value == 0) {
-            self.note(at.referenced.line(), "at must be at least 1");
+            self.report(at.referenced.line(), "at must be at least 1");
         }
         if let Some(wire_times) = &wire.times {
             let line = wire_times.referenced.line();
             if times == 0 {
-                self.note(line, "times must be at least 1");
+                self.report(line, "times must be at least 1");
             }
             if first.is_none() {
-                self.note(line, "times needs `at`, the number of the first step");
+                self.report(line, "times needs `at`, the number of the first chance");
             }
         }
         first.map(|first| (first, times))
@@ -427,7 +434,7 @@ impl Validator {
         let until_ms = self.milliseconds(wire.until_s.as_ref(), "until_s", u64::MAX);
         let from_s = wire.from_s.as_ref().map_or(0.0, |from| from.value);
         if let Some(until) = wire.until_s.as_ref().filter(|until| until.value <= from_s) {
-            self.note(until.referenced.line(), "until_s must be greater than from_s");
+            self.report(until.referenced.line(), "until_s must be greater than from_s");
         }
         until_ms
     }
@@ -437,7 +444,7 @@ impl Validator {
         let known = [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::DELETE];
         let found = known.into_iter().find(|method| method.as_str() == named.value);
         if found.is_none() {
-            self.note(
+            self.report(
                 named.referenced.line(),
                 "method must be GET, HEAD, POST, PATCH or DELETE",
             );
@@ -447,41 +454,43 @@ impl Validator {
 
     fn path(&mut self, wire: &WireFault, kind: Option<Kind>) -> Option<String> {
         let named = wire.path.as_ref()?;
-        let begin = match kind {
+        let prefix = match kind {
             Some(Kind::HttpLost(_)) => "/boot",
             _ => "/redfish",
         };
-        if !named.value.starts_with(begin) {
-            self.note(named.referenced.line(), format!("path must begin with {begin}"));
+        if !named.value.starts_with(prefix) {
+            self.report(named.referenced.line(), format!("path must begin with {prefix}"));
         }
         Some(named.value.clone())
     }
 
-    fn milliseconds(&mut self, wire: Option<&Spanned<f64>>, field: &str, without: u64) -> u64 {
+    /// A time in milliseconds; `default` if the field is absent.
+    fn milliseconds(&mut self, wire: Option<&Spanned<f64>>, field: &str, default: u64) -> u64 {
         match wire {
-            Some(_) => (self.number(wire, field, 0.0, 0.0..=MOST_S) * 1000.0) as u64,
-            None => without,
+            Some(_) => (self.number(wire, field, 0.0, 0.0..=SECONDS_MAX) * 1000.0) as u64,
+            None => default,
         }
     }
 
+    /// A number in `range`; `default` if the field is absent or outside the range.
     fn number(
         &mut self,
         wire: Option<&Spanned<f64>>,
         field: &str,
-        without: f64,
+        default: f64,
         range: std::ops::RangeInclusive<f64>,
     ) -> f64 {
         let Some(wire) = wire else {
-            return without;
+            return default;
         };
         if range.contains(&wire.value) {
             return wire.value;
         }
         let (least, most) = (range.start(), range.end());
-        self.note(
+        self.report(
             wire.referenced.line(),
             format!("{field} must be between {least} and {most}"),
         );
-        without
+        default
     }
 }
