@@ -1,4 +1,5 @@
-//! The machine's TPM: its keys for the hello, and answers to the control plane's challenges.
+//! The machine's TPM: the public keys for the hello (the agent's first message), and the answers to the control plane's
+//! challenges.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,11 +20,12 @@ pub trait Attester: Send + Sync {
     /// The public parts of the TPM's keys.
     fn keys(&self) -> TpmKeys;
 
-    /// Answers a challenge, for the session of the TLS key with this SHA-256. May take seconds.
+    /// Answers a challenge. The quote of the answer is bound to `key_sha256`, the SHA-256 of the session's TLS key. The call
+    /// may take seconds.
     fn answer(&self, challenge: &Challenge, key_sha256: &str) -> Attestation;
 }
 
-/// The data that a quote for a challenge must contain.
+/// The data that the quote of an answer must contain. The data binds the quote to the session with this TLS key.
 #[must_use]
 pub fn quote_data(challenge: &Challenge, key_sha256: &str) -> [u8; 32] {
     let Challenge {
@@ -36,12 +38,13 @@ pub fn quote_data(challenge: &Challenge, key_sha256: &str) -> [u8; 32] {
     binding(nonce, node, *claim_generation, boot, key_sha256)
 }
 
-/// The kernel's TPM. Its keys are created again for each answer, because clearing the TPM removes loaded keys.
+/// The kernel's TPM. Each answer creates the keys again, because clearing the TPM removes loaded keys.
 pub struct KernelTpm {
     tpm: Mutex<Tpm>,
     ek: Public,
     ak: Public,
-    certificate: Vec<u8>,
+    /// The manufacturer's certificate of the endorsement key; empty if there is none or it cannot be read.
+    ek_certificate: Vec<u8>,
     root: SysRoot,
 }
 
@@ -54,18 +57,18 @@ fn open(root: &SysRoot) -> Result<Option<Tpm>, String> {
     }
 }
 
-/// Removes all objects of installed systems from the machine's TPM. Returns false without a TPM 2.0.
+/// Removes everything that installed systems have stored in the machine's TPM. Returns false without a TPM 2.0.
 ///
 /// # Errors
-/// The reason why an existing TPM was not cleared, for the operator.
+/// The reason why an existing TPM was not cleared, as a text for the operator.
 pub fn clear(root: &SysRoot) -> Result<bool, String> {
     let Some(mut tpm) = open(root)? else { return Ok(false) };
     tpm.clear().map_err(|error| error.to_string())?;
     Ok(true)
 }
 
-/// Removes a key that is no longer needed. A failure is logged: it changes no result of the key, and must not hide the error
-/// of an earlier command. If the TPM has no memory left, the next key cannot be made, and that error is reported.
+/// Removes a key that is no longer needed. A failure is only logged: the results of the key stay valid, and the error of an
+/// earlier command must stay visible. If the TPM's memory is full, the creation of the next key fails with its own error.
 fn remove(tpm: &mut Tpm, key: &Key) {
     if let Err(error) = tpm.remove(key) {
         tracing::warn!("a key stays in the TPM's memory until the next start: {error}");
@@ -76,22 +79,22 @@ impl KernelTpm {
     /// Opens the TPM and creates its keys; `None` without a TPM 2.0.
     ///
     /// # Errors
-    /// The reason why the TPM cannot be used, for the operator.
+    /// The reason why the TPM cannot be used, as a text for the operator.
     pub fn open(root: &SysRoot) -> Result<Option<Arc<dyn Attester>>, String> {
         let Some(tpm) = open(root)? else { return Ok(None) };
-        let opened = Self::with(tpm, root).map_err(|error| error.to_string())?;
+        let opened = Self::from_tpm(tpm, root).map_err(|error| error.to_string())?;
         Ok(Some(Arc::new(opened)))
     }
 
-    fn with(mut tpm: Tpm, root: &SysRoot) -> Result<Self, TpmError> {
+    fn from_tpm(mut tpm: Tpm, root: &SysRoot) -> Result<Self, TpmError> {
         let mut public = |kind| {
             let key = tpm.key(kind)?;
             remove(&mut tpm, &key);
             Ok::<_, TpmError>(key.public)
         };
         let (ek, ak) = (public(Kind::Endorsement)?, public(Kind::Attestation)?);
-        // The machine's identity does not depend on the certificate.
-        let certificate = tpm.certificate().unwrap_or_else(|error| {
+        // The machine's identity does not depend on the certificate, so a failure is only logged.
+        let ek_certificate = tpm.certificate().unwrap_or_else(|error| {
             tracing::warn!("the TPM's certificate cannot be read: {error}");
             None
         });
@@ -99,7 +102,7 @@ impl KernelTpm {
             tpm: Mutex::new(tpm),
             ek,
             ak,
-            certificate: certificate.unwrap_or_default(),
+            ek_certificate: ek_certificate.unwrap_or_default(),
             root: root.clone(),
         })
     }
@@ -111,9 +114,9 @@ impl KernelTpm {
         };
         let mut tpm = self.tpm.lock().unwrap_or_else(PoisonError::into_inner);
         let ek = tpm.key(Kind::Endorsement)?;
-        let answered = Self::answered(&mut tpm, &ek, &credential, &quote_data(challenge, key_sha256));
+        let proof = Self::activate_and_quote(&mut tpm, &ek, &credential, &quote_data(challenge, key_sha256));
         remove(&mut tpm, &ek);
-        let (secret, quoted) = answered?;
+        let (secret, quoted) = proof?;
         let pcrs = quoted.values.iter();
         Ok(Attestation {
             secret,
@@ -125,16 +128,21 @@ impl KernelTpm {
         })
     }
 
-    /// Opens the credential and creates the quote.
-    fn answered(tpm: &mut Tpm, ek: &Key, credential: &Credential, data: &[u8]) -> Result<(Vec<u8>, Quoted), TpmError> {
+    /// Opens the credential and creates a quote with `data`. Returns the credential's secret and the quote.
+    fn activate_and_quote(
+        tpm: &mut Tpm,
+        ek: &Key,
+        credential: &Credential,
+        data: &[u8],
+    ) -> Result<(Vec<u8>, Quoted), TpmError> {
         let ak = tpm.key(Kind::Attestation)?;
         let secret = tpm.activate(ek, &ak, credential);
-        let quoted = secret.and_then(|secret| Ok((secret, tpm.quote(&ak, data, QUOTED)?)));
+        let proof = secret.and_then(|secret| Ok((secret, tpm.quote(&ak, data, QUOTED)?)));
         remove(tpm, &ak);
-        quoted
+        proof
     }
 
-    /// The firmware's event log; empty if there is none or it is too long.
+    /// The firmware's event log; empty if the log cannot be read or is longer than [`LOG_MAX`].
     fn event_log(&self) -> Vec<u8> {
         let log = std::fs::read(self.root.event_log()).unwrap_or_default();
         if log.len() > LOG_MAX {
@@ -152,7 +160,7 @@ impl Attester for KernelTpm {
     fn keys(&self) -> TpmKeys {
         TpmKeys {
             endorsement_public: self.ek.bytes().to_vec(),
-            endorsement_certificate: self.certificate.clone(),
+            endorsement_certificate: self.ek_certificate.clone(),
             attestation_public: self.ak.bytes().to_vec(),
         }
     }
@@ -191,7 +199,7 @@ mod tests {
         assert!(KernelTpm::open(&root).is_err_and(|why| why.contains("cannot be opened")));
     }
 
-    /// Starts a TPM in software.
+    /// Starts swtpm, a TPM in software.
     fn swtpm(dir: &Path) -> (Child, Socket) {
         let at = |name: &str| dir.join(name).display().to_string();
         let swtpm = Command::new("swtpm")
@@ -222,7 +230,7 @@ mod tests {
         )
     }
 
-    /// A challenge with the secret of 32 threes for these keys.
+    /// A challenge for these keys. Each of the 32 bytes of its secret is 3.
     fn challenge(ek: &Public, ak: &Public) -> Challenge {
         let made = credential::make(ek, &ak.name(), &[3; 32], &SystemRandom::new()).unwrap();
         Challenge {
@@ -237,10 +245,10 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_is_answered_by_the_tpm_for_the_own_key() {
+    fn the_tpm_answers_a_challenge_and_the_quote_is_bound_to_the_tls_key() {
         let dir = tempfile::tempdir().unwrap();
         let (mut swtpm, socket) = swtpm(dir.path());
-        let tpm = KernelTpm::with(Tpm::new(Box::new(socket)), &SysRoot::below(dir.path())).unwrap();
+        let tpm = KernelTpm::from_tpm(Tpm::new(Box::new(socket)), &SysRoot::below(dir.path())).unwrap();
         let (ek, ak) = publics(&tpm);
         let mut challenge = challenge(&ek, &ak);
         let answer = tpm.answer(&challenge, "key");
@@ -260,10 +268,10 @@ mod tests {
         swtpm.wait().unwrap();
     }
 
-    /// A TPM that removes a key and then answers that it did not.
-    struct Keeping(Socket);
+    /// A TPM that removes a key and answers that the removal failed.
+    struct FailingFlush(Socket);
 
-    impl Transport for Keeping {
+    impl Transport for FailingFlush {
         fn transmit(&mut self, command: &[u8]) -> io::Result<Vec<u8>> {
             let answer = self.0.transmit(command)?;
             // TPM2_FlushContext of a transient object.
@@ -275,10 +283,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_cannot_be_removed_ends_no_answer_and_hides_no_error() {
+    fn a_failed_removal_of_a_key_changes_no_answer_and_hides_no_error() {
         let dir = tempfile::tempdir().unwrap();
         let (mut swtpm, socket) = swtpm(dir.path());
-        let tpm = KernelTpm::with(Tpm::new(Box::new(Keeping(socket))), &SysRoot::below(dir.path())).unwrap();
+        let tpm = KernelTpm::from_tpm(Tpm::new(Box::new(FailingFlush(socket))), &SysRoot::below(dir.path())).unwrap();
         let (ek, ak) = publics(&tpm);
         let mut challenge = challenge(&ek, &ak);
         let answer = tpm.answer(&challenge, "key");
