@@ -1,16 +1,17 @@
-//! Which replica holds a node's console: BMCs allow few connections, and two recorders would write everything twice.
+//! The lock of a node's console. One replica at a time holds the lock: BMCs allow few connections, and two replicas would
+//! record each output twice.
 //!
-//! A lock on a file in the node's folder, which all replicas share. It ends with the process that holds it.
+//! The lock is a file lock in the node's folder, which all replicas share. The end of the process releases the lock.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Name of the lock file.
-const NAME: &str = "line.lock";
-/// Longest replica name that is read, in bytes.
-const REPLICA_MAX: u64 = 256;
+/// Name of the lock file. The file contains the name of the replica that took the lock last.
+const LOCK_FILE: &str = "line.lock";
+/// Maximum number of bytes that are read of a replica's name.
+const REPLICA_BYTES_MAX: u64 = 256;
 
 /// A console that this process holds. Dropping it releases the lock.
 #[derive(Debug)]
@@ -19,19 +20,19 @@ pub struct ConsoleLock {
 }
 
 impl ConsoleLock {
-    /// Locks a console for a replica.
+    /// Locks the console of the node with this folder for a replica.
     ///
     /// # Errors
-    /// Another replica holds the console, or the folder cannot be made; a sentence.
+    /// A text for the operator: another replica holds the console, or a call to the file system failed.
     pub async fn take(folder: PathBuf, replica: String) -> Result<Self, String> {
-        let taken = tokio::task::spawn_blocking(move || Self::take_now(&folder, &replica));
+        let taken = tokio::task::spawn_blocking(move || Self::take_blocking(&folder, &replica));
         taken
             .await
             .unwrap_or_else(|_| Err("the console's lock was not taken".into()))
     }
 
     #[expect(clippy::disallowed_methods, reason = "runs in spawn_blocking")]
-    fn take_now(folder: &Path, replica: &str) -> Result<Self, String> {
+    fn take_blocking(folder: &Path, replica: &str) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
         fs::DirBuilder::new()
             .recursive(true)
@@ -40,12 +41,12 @@ impl ConsoleLock {
             .map_err(failed)?;
         let mut options = OpenOptions::new();
         let options = options.create(true).truncate(false).read(true).write(true).mode(0o600);
-        let mut file = options.open(folder.join(NAME)).map_err(failed)?;
+        let mut file = options.open(folder.join(LOCK_FILE)).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                let _ = file.take(REPLICA_MAX).read_to_string(&mut holder);
+                let _ = file.take(REPLICA_BYTES_MAX).read_to_string(&mut holder);
                 return Err(format!(
                     "replica {} holds this console: attach there, or wait until that replica releases the console",
                     rackwright_ground::text::cut(&holder, 80)
