@@ -26,74 +26,75 @@ impl ServiceRoot {
         self.0.fact(&["RedfishVersion"])
     }
 
-    /// Link to the systems; old roots have it under `Links`.
+    /// Link to the systems.
     pub fn systems(&self) -> Option<String> {
-        self.either("Systems")
+        self.link("Systems")
     }
 
     /// Link to the managers.
     pub fn managers(&self) -> Option<String> {
-        self.either("Managers")
+        self.link("Managers")
     }
 
     /// Link to the chassis.
     pub fn chassis(&self) -> Option<String> {
-        self.either("Chassis")
+        self.link("Chassis")
     }
 
     /// Link to power equipment: rack PDUs, floor PDUs, transfer switches.
     pub fn power_equipment(&self) -> Option<String> {
-        self.either("PowerEquipment")
+        self.link("PowerEquipment")
     }
 
-    /// Link to thermal equipment: coolant distribution units and the like.
+    /// Link to thermal equipment, for example coolant distribution units.
     pub fn thermal_equipment(&self) -> Option<String> {
-        self.either("ThermalEquipment")
+        self.link("ThermalEquipment")
     }
 
-    /// Link for opening sessions.
+    /// Link to the sessions. A client opens a session there.
     pub fn sessions(&self) -> Option<String> {
         self.0.link(&["Links", "Sessions"])
     }
 
     /// Link to the session service.
     pub fn session_service(&self) -> Option<String> {
-        self.either("SessionService")
+        self.link("SessionService")
     }
 
     /// Link to the account service.
     pub fn account_service(&self) -> Option<String> {
-        self.either("AccountService")
+        self.link("AccountService")
     }
 
-    /// Link to the task service.
+    /// Link to the task service. The standard's property is `Tasks`.
     pub fn task_service(&self) -> Option<String> {
-        self.either("Tasks").or_else(|| self.either("TaskService"))
+        self.link("Tasks").or_else(|| self.link("TaskService"))
     }
 
     /// Link to the event service.
     pub fn event_service(&self) -> Option<String> {
-        self.either("EventService")
+        self.link("EventService")
     }
 
     /// Link to the update service.
     pub fn update_service(&self) -> Option<String> {
-        self.either("UpdateService")
+        self.link("UpdateService")
     }
 
     /// Link to the firmware measurements of components.
     pub fn component_integrity(&self) -> Option<String> {
-        self.either("ComponentIntegrity")
+        self.link("ComponentIntegrity")
     }
 
-    /// Names under `Oem`: one Supermicro root names its vendor only there.
+    /// Names under `Oem`, at most 16. One Supermicro root names its vendor only there.
     pub fn oem_names(&self) -> Vec<String> {
         let oem = self.0.at(&["Oem"]).and_then(serde_json::Value::as_object);
         oem.map(|names| names.keys().take(16).cloned().collect())
             .unwrap_or_default()
     }
 
-    fn either(&self, name: &str) -> Option<String> {
+    /// The link with this name. Old roots have the links under `Links`.
+    fn link(&self, name: &str) -> Option<String> {
         self.0.link(&[name]).or_else(|| self.0.link(&["Links", name]))
     }
 }
