@@ -1,6 +1,8 @@
-//! `rackwright cluster watch`: the changes of a cluster until it is at rest, drawn live on a terminal and written as
-//! lines elsewhere. Events only trigger a reading: the output shows the cluster's own state then, so that no change is
-//! lost with a broken connection.
+//! `rackwright cluster watch`: shows the changes of a cluster until the cluster is ready, released or failed. On a terminal
+//! the command draws a live view; elsewhere it writes one line for each change.
+//!
+//! The output comes from readings of the cluster. An event only triggers the next reading, so the output is correct even if
+//! a broken connection loses events.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,14 +28,14 @@ use super::show::{partition_cell, standings_text, wanted_text};
 use super::{get, parse_state, short, state_cell, state_name, state_tone};
 use crate::node;
 
-/// Pause between readings without an event: some progress of nodes makes no event.
-const LOOK: Duration = Duration::from_secs(2);
+/// Pause between readings without an event. Some progress of nodes causes no event.
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// Pause between readings on a live terminal.
-const LOOK_LIVE: Duration = Duration::from_secs(1);
+const LIVE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Lines of history that are drawn.
-const PAST: usize = 12;
+/// Maximum number of changes that the live view shows.
+const HISTORY_MAX: usize = 12;
 
 /// `rackwright cluster watch`
 #[derive(Debug, Args)]
@@ -49,7 +51,7 @@ pub struct WatchArgs {
     timeout: Option<Duration>,
 }
 
-/// Watches until the cluster is at rest, or in the state of `--until`.
+/// Watches until the cluster is in the state of `--until`; without `--until`, until it is ready, released or failed.
 pub async fn run(cx: &Cx, args: WatchArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let mut watcher = Watcher {
@@ -58,7 +60,7 @@ pub async fn run(cx: &Cx, args: WatchArgs) -> Result<(), CliError> {
         until: args.until,
         live: Live::new(Term::stdout(), cx.ui.live_results()),
         last: None,
-        past: VecDeque::new(),
+        history: VecDeque::new(),
     };
     let watching = watcher.watch(&client);
     let outcome = match args.timeout {
@@ -74,7 +76,7 @@ pub async fn run(cx: &Cx, args: WatchArgs) -> Result<(), CliError> {
             })
         }),
     };
-    // The last picture stays on the screen.
+    // The last live view stays on the screen.
     watcher.draw();
     outcome
 }
@@ -84,28 +86,29 @@ struct Watcher<'a> {
     name: String,
     until: Option<ClusterState>,
     live: Live,
+    /// The last reading.
     last: Option<Cluster>,
-    /// Newest first.
-    past: VecDeque<String>,
+    /// The lines of past changes, newest first; only for the live view.
+    history: VecDeque<String>,
 }
 
 impl Watcher<'_> {
     async fn watch(&mut self, client: &Arc<Client>) -> Result<(), CliError> {
         let signal = Arc::new(Notify::new());
-        // Aborted when this function returns.
+        // The task is aborted when this function returns.
         let mut listening = JoinSet::new();
         listening.spawn(listen(
             client.clone(),
             names::full("clusters", &self.name),
             signal.clone(),
         ));
-        let pause = if self.live.enabled() { LOOK_LIVE } else { LOOK };
+        let pause = if self.live.enabled() { LIVE_PAUSE } else { PAUSE };
         let mut backoff = Backoff::for_long_work();
         loop {
             match get(client, &self.name).await {
                 Ok(cluster) => {
                     backoff = Backoff::for_long_work();
-                    self.take(cluster)?;
+                    self.record(cluster)?;
                     if self.reached()? {
                         return Ok(());
                     }
@@ -113,7 +116,7 @@ impl Watcher<'_> {
                 Err(error) if error.code() == Some(Code::NotFound) && self.last.is_some() => {
                     return self.cx.ui.say(&format!("{} was deleted", self.name));
                 }
-                // The control plane may be restarted meanwhile; the cluster remains.
+                // The cluster continues to exist while the control plane restarts.
                 Err(error) if error.is_outage() && backoff.pause().await => continue,
                 Err(error) => return Err(error),
             }
@@ -125,14 +128,15 @@ impl Watcher<'_> {
         }
     }
 
-    fn take(&mut self, cluster: Cluster) -> Result<(), CliError> {
+    /// Writes the changes since the last reading and stores this reading.
+    fn record(&mut self, cluster: Cluster) -> Result<(), CliError> {
         let now = units::now();
         let new = match &self.last {
             None => changes::first(&cluster),
             Some(last) => changes::between(last, &cluster),
         };
         for change in &new {
-            self.write(change, now)?;
+            self.write_change(change, now)?;
         }
         if !new.is_empty() && self.cx.ui.format() != Format::Table {
             self.cx.ui.element(&cluster, |_| String::new())?;
@@ -141,11 +145,11 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    fn write(&mut self, change: &Change, now: f64) -> Result<(), CliError> {
+    fn write_change(&mut self, change: &Change, now: f64) -> Result<(), CliError> {
         let line = change.line(&self.name, now);
         if self.live.enabled() {
-            self.past.push_front(line);
-            self.past.truncate(PAST);
+            self.history.push_front(line);
+            self.history.truncate(HISTORY_MAX);
             return Ok(());
         }
         match self.cx.ui.format() {
@@ -154,17 +158,18 @@ impl Watcher<'_> {
         }
     }
 
+    /// Draws the live view; does nothing if there is none.
     fn draw(&mut self) {
         if let Some(cluster) = &self.last
             && self.live.enabled()
         {
-            let mut lines = drawing(cluster, self.cx.ui.paint(), units::now());
-            lines.extend(self.past.iter().cloned());
+            let mut lines = live_view(cluster, self.cx.ui.paint(), units::now());
+            lines.extend(self.history.iter().cloned());
             self.live.draw(&lines);
         }
     }
 
-    /// True if it is in the wanted state; an error if that is no longer possible.
+    /// True if the cluster is in the wanted state. An error if the cluster stays in another state until a further request.
     fn reached(&self) -> Result<bool, CliError> {
         let status = self
             .last
@@ -175,7 +180,8 @@ impl Watcher<'_> {
         if self.until == Some(state) {
             return Ok(true);
         }
-        // Only a release leads out of a failed state, and nothing out of a released one.
+        // A failed cluster is released or retried only by a request. This command does not wait for a retry. The state
+        // `released` is final.
         let is_end = match state {
             ClusterState::Ready => return Ok(self.until.is_none()),
             ClusterState::Released if self.until.is_none() => return Ok(true),
@@ -201,7 +207,8 @@ impl Watcher<'_> {
     }
 }
 
-/// Sends a signal for each event of the cluster, across lost connections. Without events the readings are only rarer.
+/// Sends a signal for each event of the cluster, and connects again after a lost connection. Without this task the readings
+/// follow each other at the usual pause.
 async fn listen(client: Arc<Client>, target: String, signal: Arc<Notify>) {
     let mut backoff = Backoff::for_long_work();
     loop {
@@ -222,8 +229,8 @@ async fn listen(client: Arc<Client>, target: String, signal: Arc<Notify>) {
     }
 }
 
-/// The cluster at a glance.
-fn drawing(cluster: &Cluster, paint: Paint, now: f64) -> Vec<String> {
+/// The lines of the live view, without the history.
+fn live_view(cluster: &Cluster, paint: Paint, now: f64) -> Vec<String> {
     let spec = cluster.spec.clone().unwrap_or_default();
     let status = cluster.status.clone().unwrap_or_default();
     let since = status.state_since.as_ref().map(|time| units::since(time, now));
@@ -245,16 +252,16 @@ fn drawing(cluster: &Cluster, paint: Paint, now: f64) -> Vec<String> {
     lines
 }
 
-/// `30 imaging, 18 active`
+/// The number of members in each node state: `30 imaging, 18 active`.
 fn node_states(cluster: &Cluster) -> String {
     let members = cluster.status.as_ref().map_or(&[][..], |status| &status.members);
     let mut counts = std::collections::BTreeMap::new();
     for member in members {
         *counts.entry(member.state).or_insert(0_usize) += 1;
     }
-    let words: Vec<String> = counts
+    let parts: Vec<String> = counts
         .iter()
         .map(|(state, count)| format!("{count} {}", node::state_name(*state)))
         .collect();
-    words.join(", ")
+    parts.join(", ")
 }
