@@ -1,10 +1,12 @@
-//! `rackwright`: the operator's command line. It is only a gRPC client of `rackwrightd`: it reads and writes by the
-//! public API alone, so any other client can do the same. Commands for site files need no server; only `site import
-//! netbox` calls another server, NetBox, and `bmc` calls a BMC directly.
+//! `rackwright`: the operator's command line.
 //!
-//! One module per noun (`node`, `cluster`, `image`, `operation`, `events`, `boot`, `usage`, `auth`, `apply`, `bmc`).
-//! `args` is the tree of commands. `rackwright-cli-context` has what all commands share;
-//! `rackwright-cli-site` has `site`, `fabric` and `power`.
+//! The program is a gRPC client of `rackwrightd`. It uses only the public API, so any other client can do the same. Some
+//! commands need no `rackwrightd`: `bmc probe`, `bmc bios` and `bmc record` call a BMC directly, and `site import netbox`
+//! can call NetBox. Commands such as `site validate` and `fabric show` only read files.
+//!
+//! Each command of the first level has a module. The module `auth` has the commands about login, tokens, members and SSH
+//! keys. The module `args` has the tree of commands. The crate `rackwright-cli-context` has the code that all commands
+//! share. The crate `rackwright-cli-site` has `site`, `fabric` and `power`.
 
 mod apply;
 mod args;
@@ -34,7 +36,7 @@ use rackwright_cli_site::{fabric, power, site};
 pub use crate::args::Cli;
 use crate::args::Command;
 
-/// Runs the program with the process's own arguments and returns its exit code (see `docs/cli.md`).
+/// Runs the program with the process's own arguments and returns its exit code. `docs/cli.md` lists the exit codes.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let cx = Cx::new(cli.global);
