@@ -1,4 +1,4 @@
-//! `rackwright-bench ...`: the cost of the control plane, measured on processes that this program starts itself.
+//! `rackwright-bench`: measures the cost of the control plane. The program itself starts the processes that it measures.
 
 mod alone;
 mod args;
@@ -42,10 +42,10 @@ enum BenchCommand {
     Fleet(args::FleetArgs),
 }
 
-/// Runs the program with the process's own arguments and returns its exit code (those of `docs/cli.md`).
+/// Runs the program with the process's own arguments and returns its exit code. `docs/cli.md` lists the exit codes.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    // The control plane is one that this program starts: no stored context and no server is chosen.
+    // This program starts the control plane itself, so it needs neither a stored context nor a server's address.
     let cx = Cx::new(Global {
         context: None,
         server: Vec::new(),
@@ -56,7 +56,7 @@ pub fn main() -> ExitCode {
     program::run(&cx, run(&cx, cli.command))
 }
 
-/// Runs a benchmark, until its end or a signal.
+/// Runs a benchmark until it ends or a signal arrives.
 async fn run(cx: &Cx, command: BenchCommand) -> Result<(), CliError> {
     let work = async {
         match command {
@@ -66,10 +66,11 @@ async fn run(cx: &Cx, command: BenchCommand) -> Result<(), CliError> {
     tokio::select! {
         done = work => done,
         // Dropping the future ends the started processes.
-        ended = wait_for_signal() => Err(ended),
+        error = wait_for_signal() => Err(error),
     }
 }
 
+/// Waits for SIGINT, SIGTERM or SIGHUP. Returns the error with which the run ends.
 async fn wait_for_signal() -> CliError {
     let listen = |kind| signal(kind).map_err(|e| CliError::io("listen for signals", e));
     let heard = async {

@@ -1,4 +1,5 @@
-//! The fleet's progress from the event stream: which machine passed which edge at which time.
+//! The fleet's progress, from the event stream: each machine, the edges that it passed, and the times. An edge is a change
+//! from one state of the lifecycle's chart to another.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,10 +12,10 @@ use rackwright_cli_context::error::CliError;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt as _;
 
-/// Number of failures with a stored message.
-const FAILURES_KEPT: usize = 10;
+/// Maximum number of failures that [`Tally::failures`] returns.
+const FAILURES_MAX: usize = 10;
 
-/// The edges at which a phase begins and ends, as the lifecycle's chart names them.
+/// The edges of the lifecycle's chart at which a phase begins or ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Edge {
     Enrolled,
@@ -37,9 +38,9 @@ impl Edge {
     }
 }
 
-/// Passages of one edge.
+/// How often machines have passed one edge, with the first and the last time.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Passages {
+pub struct EdgeTimes {
     pub count: usize,
     /// Seconds since 1970, by the control plane's clock.
     pub first_s: f64,
@@ -49,38 +50,40 @@ pub struct Passages {
 /// The progress so far.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    edges: BTreeMap<Edge, Passages>,
+    edges: BTreeMap<Edge, EdgeTimes>,
     /// The time at which each watched machine passed each edge.
     watched: HashMap<String, BTreeMap<Edge, f64>>,
-    /// Machines that failed or were condemned, with the reason.
+    /// Machines that failed or went to quarantine (event `condemned`), each with the reason.
     failed: HashMap<String, String>,
-    /// Why the event stream has ended.
-    broken: Option<String>,
+    /// The reason why the event stream has ended; `None` while it lasts.
+    end_reason: Option<String>,
 }
 
 impl Tally {
-    pub fn edge(&self, edge: Edge) -> Passages {
+    pub fn edge(&self, edge: Edge) -> EdgeTimes {
         self.edges.get(&edge).copied().unwrap_or_default()
     }
 
+    /// The number of machines that failed or went to quarantine.
     pub fn failed(&self) -> usize {
         self.failed.len()
     }
 
-    /// Some of the failures, as texts.
+    /// The first failures in the order of the machines' names, each as a text.
     pub fn failures(&self) -> Vec<String> {
-        let mut words: Vec<_> = self.failed.iter().map(|(node, why)| format!("{node}: {why}")).collect();
-        words.sort();
-        words.truncate(FAILURES_KEPT);
-        words
+        let mut texts: Vec<_> = self.failed.iter().map(|(node, why)| format!("{node}: {why}")).collect();
+        texts.sort();
+        texts.truncate(FAILURES_MAX);
+        texts
     }
 
-    /// The time at which the watched machine passed an edge, in seconds since 1970; none if it has not passed it.
+    /// The time at which a watched machine passed the edge, in seconds since 1970. `None`: the machine is not watched, or
+    /// has not passed the edge.
     pub fn passed_s(&self, machine: &str, edge: Edge) -> Option<f64> {
         self.watched.get(machine)?.get(&edge).copied()
     }
 
-    fn take(&mut self, event: &Event) {
+    fn record(&mut self, event: &Event) {
         if let Some((machine, edge)) = passage(event) {
             let at = event
                 .time
@@ -89,19 +92,19 @@ impl Tally {
             if let Some(edges) = self.watched.get_mut(machine) {
                 edges.insert(edge, at);
             }
-            let passages = self.edges.entry(edge).or_default();
-            if passages.count == 0 {
-                passages.first_s = at;
+            let times = self.edges.entry(edge).or_default();
+            if times.count == 0 {
+                times.first_s = at;
             }
-            passages.count += 1;
-            passages.last_s = passages.last_s.max(at);
+            times.count += 1;
+            times.last_s = times.last_s.max(at);
         } else if matches!(event.kind.as_str(), "failed" | "condemned") {
             self.failed.insert(event.target.clone(), event.message.clone());
         }
     }
 }
 
-/// The machine and the edge, if the event is a passage.
+/// The machine and the edge; `None`: the event is about no edge of [`Edge`].
 fn passage(event: &Event) -> Option<(&str, Edge)> {
     let edge = Edge::parse(&event.kind)?;
     Some((event.target.strip_prefix("nodes/").unwrap_or_default(), edge))
@@ -110,15 +113,15 @@ fn passage(event: &Event) -> Option<(&str, Edge)> {
 /// A machine that has just passed an edge.
 pub type Passage = (String, Edge);
 
-/// The tally, kept up to date from the event stream.
+/// A task that reads the event stream and updates the tally.
 #[derive(Debug)]
 pub struct Progress {
     tally: watch::Receiver<Tally>,
 }
 
 impl Progress {
-    /// Follows all events from the first one, stores the times of some machines, and sends each passage to `passages`:
-    /// no more events are read while that channel is full.
+    /// Follows all events from the first one. The tally stores the times of the machines in `watched`. Each passage is sent
+    /// to `passages`; while that channel is full, no more events are read.
     pub fn follow(
         client: Arc<Client>,
         watched: impl Iterator<Item = String>,
@@ -131,21 +134,22 @@ impl Progress {
         tokio::spawn(async move {
             let ended = follow(&client, &sender, passages).await;
             let why = ended.map_or_else(|e| e.to_string(), |()| "the event stream ended".to_owned());
-            sender.send_modify(|tally| tally.broken = Some(why));
+            sender.send_modify(|tally| tally.end_reason = Some(why));
         });
         Self { tally }
     }
 
+    /// The tally up to now.
     pub fn now(&self) -> Tally {
         self.tally.borrow().clone()
     }
 
-    /// Waits until `nodes` machines have passed `edge` or failed; an error if there is no progress at all for `patience`.
+    /// Waits until `nodes` machines have passed `edge` or failed. An error if no event of any kind arrives for `patience`.
     pub async fn until(&mut self, edge: Edge, nodes: usize, patience: Duration) -> Result<Tally, CliError> {
         loop {
             let (done, passed) = {
                 let tally = self.tally.borrow_and_update();
-                if let Some(why) = &tally.broken {
+                if let Some(why) = &tally.end_reason {
                     return Err(CliError::BadAnswer(why.clone()));
                 }
                 let passed = tally.edge(edge).count;
@@ -182,10 +186,10 @@ async fn follow(
         };
         let doing = "follow the events";
         let mut stream = open_stream!(client, EventServiceClient.stream_events, doing, request).await?;
-        // A broken stream is resumed at its position: the control plane may have been restarted on purpose.
+        // A broken stream is resumed after the last event: the phase `restart` kills and starts the control plane.
         while let Some(Ok(event)) = stream.next().await {
             position = event.position;
-            tally.send_modify(|tally| tally.take(&event));
+            tally.send_modify(|tally| tally.record(&event));
             if let (Some(sender), Some((machine, edge))) = (&passages, passage(&event))
                 && sender.send((machine.to_owned(), edge)).await.is_err()
             {
@@ -228,13 +232,13 @@ mod tests {
             ("failed", "nodes/c", 8),
             ("condemned", "nodes/c", 9),
         ] {
-            tally.take(&event(kind, node, second));
+            tally.record(&event(kind, node, second));
         }
-        let passages = tally.edge(Edge::Validated);
-        assert_eq!((passages.count, passages.first_s, passages.last_s), (2, 3.5, 7.5));
+        let times = tally.edge(Edge::Validated);
+        assert_eq!((times.count, times.first_s, times.last_s), (2, 3.5, 7.5));
         assert_eq!((tally.failed(), tally.failures()), (1, vec!["nodes/c: why".to_owned()]));
         assert_eq!(tally.edge(Edge::Erased).count, 0);
         assert_eq!(tally.passed_s("b", Edge::Validated), Some(7.5));
-        assert_eq!(tally.passed_s("a", Edge::Validated), None, "node a is not tracked");
+        assert_eq!(tally.passed_s("a", Edge::Validated), None, "machine a is not watched");
     }
 }
