@@ -1,14 +1,15 @@
-//! The files of the site's authorities.
+//! The files of the site's certificate authorities, in the key folder (the set).
 //!
 //! ```text
 //! DATA/keys/
-//!   authority.pem            0600  the first authority: its certificate and its key
-//!   authority-0002.pem       0600  the authority that follows it; during a rotation both files are there
-//!   authority-0001.crt       0600  the certificate of an authority that is no longer trusted; its key is gone
+//!   authority.pem            0600  certificate and key of the first authority
+//!   authority-0002.pem       0600  certificate and key of the next authority; during a rotation both files exist
+//!   authority-0001.crt       0600  certificate of a retired authority: no longer trusted, and its key is removed
 //! ```
 //!
-//! A rotation begins with one rename of a complete, synced file. It ends once the former authority's certificate is written
-//! and the file with its key is removed. If a crash interrupts the end, the next start completes it.
+//! A rotation begins when the file of the next authority is complete, synced and renamed to its final name. A rotation ends
+//! with two steps: the certificate of the former authority is written, and the file with its key is removed. If a crash
+//! comes between the two steps, the next start removes the file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ const PREFIX: &str = "authority-";
 const PRIVATE_SUFFIX: &str = ".pem";
 const RETIRED_SUFFIX: &str = ".crt";
 
+/// Name of the file with certificate and key.
 pub(crate) fn authority_name(number: u32) -> String {
     match number {
         1 => FIRST.to_owned(),
@@ -36,20 +38,22 @@ pub(crate) fn authority_name(number: u32) -> String {
     }
 }
 
+/// Name of the file with only the certificate.
 fn retired_name(number: u32) -> String {
     format!("{PREFIX}{number:04}{RETIRED_SUFFIX}")
 }
 
-pub(crate) fn authority_text(authority: &Authority) -> Zeroizing<String> {
+/// Certificate and key in PEM.
+pub(crate) fn authority_pem(authority: &Authority) -> Zeroizing<String> {
     let key = authority.key_pem();
     Zeroizing::new(format!("{}{}", authority.ca_pem(), key.expose_secret()))
 }
 
-/// Authorities of the set.
+/// The authorities in the key folder.
 struct AuthoritySet {
-    /// Authorities with a key, with their numbers, ascending: one, or two during a rotation.
+    /// Authorities with a key, in the order of their numbers: one, or two during a rotation.
     live: Vec<(u32, Arc<Authority>)>,
-    /// Numbers and hashes of retired authorities, ascending.
+    /// Retired authorities in the order of their numbers, each with the SHA-256 of its certificate.
     retired: Vec<(u32, String)>,
 }
 
@@ -82,13 +86,15 @@ fn numbers(set: &Path) -> Result<(Vec<u32>, Vec<u32>), KeyFileError> {
     Ok((private, retired))
 }
 
+/// Loads the authorities of the set. An error if a file is missing, or if more than two authorities have a key.
 fn find(set: &Path, rng: &Arc<dyn Rng>) -> Result<AuthoritySet, KeyFileError> {
     let (private, retired) = numbers(set)?;
     let last_retired = retired.last().copied().unwrap_or(0);
-    // The certificate is written before the key is removed: if both exist, the authority is retired.
+    // An authority with both files is retired: its certificate is written before its key is removed.
     let live: Vec<u32> = private.into_iter().filter(|number| *number > last_retired).collect();
     let first = live.first().copied().unwrap_or(last_retired + 1);
     for number in 1..first {
+        // The numbers before the first authority with a key must all be retired.
         if !retired.contains(&number) {
             return Err(KeyFileError::Missing(set.join(match number {
                 1 if retired.is_empty() => authority_name(1),
@@ -138,7 +144,7 @@ fn load(path: &Path, rng: Arc<dyn Rng>) -> Result<Authority, KeyFileError> {
     Ok(Authority::load(certificate, &SecretString::from(key.to_owned()), rng)?)
 }
 
-/// Loads the authorities of the set.
+/// Loads the authorities of the set for use.
 pub(crate) fn load_authorities(set: &Path, rng: &Arc<dyn Rng>) -> Result<Authorities, KeyFileError> {
     let AuthoritySet { live, retired } = find(set, rng)?;
     let mut live = live.into_iter().map(|(_, authority)| authority);
@@ -148,7 +154,7 @@ pub(crate) fn load_authorities(set: &Path, rng: &Arc<dyn Rng>) -> Result<Authori
     Ok(Authorities::new(current, live.next(), retired)?)
 }
 
-/// Removes keys of retired authorities that a crash left behind.
+/// Removes the keys of retired authorities: at the end of a rotation, and after a crash that interrupted this end.
 pub(crate) fn remove_retired(set: &Path) -> Result<(), KeyFileError> {
     let (private, retired) = numbers(set)?;
     for number in private.iter().filter(|number| retired.contains(number)) {
@@ -160,7 +166,7 @@ pub(crate) fn remove_retired(set: &Path) -> Result<(), KeyFileError> {
 }
 
 impl KeyFiles {
-    /// Adds the next authority to an existing set. Returns its file and its hash.
+    /// Adds the next authority to an existing set. Returns its file and the SHA-256 of its certificate.
     pub fn rotate_authority(
         data_dir: &Path,
         subject: &str,
@@ -174,25 +180,26 @@ impl KeyFiles {
         let [(number, _)] = found.live.as_slice() else {
             return Err(KeyFileError::AuthorityRotates);
         };
-        // Different names make the two authorities easier to tell apart.
+        // The number in the subject distinguishes the authorities for people.
         let number = number + 1;
-        let ending = format!(" {number}");
-        let subject: String = subject.chars().take(SUBJECT_MAX - ending.len()).collect();
-        let authority = Authority::create(&format!("{subject}{ending}"), now, rng.clone())?;
+        let suffix = format!(" {number}");
+        let subject: String = subject.chars().take(SUBJECT_MAX - suffix.len()).collect();
+        let authority = Authority::create(&format!("{subject}{suffix}"), now, rng.clone())?;
         let target = set.join(authority_name(number));
-        write_key_file(&set, &target, authority_text(&authority).as_bytes(), rng.as_ref())?;
+        write_key_file(&set, &target, authority_pem(&authority).as_bytes(), rng.as_ref())?;
         Ok((target, authority.ca_sha256()))
     }
 
-    /// Retires every authority before the one with the hash `keep`: the certificates stay, the keys are removed for good.
-    /// Returns the number of retired authorities. Does nothing if `keep` itself is retired or is not in the set.
+    /// Retires every authority before the one with the certificate hash `keep`. The certificates stay, and the keys are
+    /// removed permanently. Returns the number of authorities that were retired: 0 if `keep` itself is retired or not in the
+    /// set.
     pub fn retire_authorities(data_dir: &Path, keep: &str, rng: Arc<dyn Rng>) -> Result<usize, KeyFileError> {
         let set = data_dir.join(SET);
         let _lock = lock(data_dir)?;
         remove_retired(&set)?;
         let found = find(&set, &rng)?;
-        let place = found.live.iter().position(|(_, one)| one.ca_sha256() == keep);
-        let former = &found.live[..place.unwrap_or(0)];
+        let kept = found.live.iter().position(|(_, one)| one.ca_sha256() == keep);
+        let former = &found.live[..kept.unwrap_or(0)];
         for (number, authority) in former {
             let target = set.join(retired_name(*number));
             write_key_file(&set, &target, authority.ca_pem().as_bytes(), rng.as_ref())?;
@@ -239,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_authority_takes_over_and_the_name_of_the_site_stays() {
+    fn the_next_authority_replaces_the_first_and_the_site_id_stays() {
         let dir = tempfile::tempdir().unwrap();
         let running = open(dir.path()).unwrap();
         let first = running.authority.ca_sha256();
@@ -286,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_known_by_the_key_that_signed_it() {
+    fn the_issuer_of_a_certificate_is_the_authority_that_signed_it() {
         let dir = tempfile::tempdir().unwrap();
         let before = open(dir.path()).unwrap();
         rotate(dir.path()).unwrap();

@@ -25,7 +25,7 @@ use secrecy::zeroize::Zeroizing;
 
 use crate::authorities::Authorities;
 use crate::authority::{Authority, CertificateError};
-use crate::authority_files::{self, authority_name, authority_text};
+use crate::authority_files::{self, authority_name, authority_pem};
 use crate::rng::{Rng, RngError, random};
 use crate::rotation;
 use crate::seal::{SealError, Sealer, SealingKey};
@@ -202,7 +202,7 @@ fn create_set(
         .map_err(io_error("create", &new))?;
     after("directory")?;
     let authority = Authority::create(subject, now, rng.clone())?;
-    write_private(&new.join(authority_name(1)), authority_text(&authority).as_bytes())?;
+    write_private(&new.join(authority_name(1)), authority_pem(&authority).as_bytes())?;
     after("authority")?;
     write_private(&new.join(sealing_name(1)), SealingKey::generate(rng.as_ref())?.expose())?;
     after("sealing")?;
