@@ -183,7 +183,7 @@ impl KeyFiles {
         // The number in the subject distinguishes the authorities for people.
         let number = number + 1;
         let suffix = format!(" {number}");
-        let subject: String = subject.chars().take(SUBJECT_MAX - suffix.len()).collect();
+        let subject = &subject[..subject.floor_char_boundary(SUBJECT_MAX - suffix.len())];
         let authority = Authority::create(&format!("{subject}{suffix}"), now, rng.clone())?;
         let target = set.join(authority_name(number));
         write_key_file(&set, &target, authority_pem(&authority).as_bytes(), rng.as_ref())?;
@@ -243,6 +243,15 @@ mod tests {
 
     fn retire(dir: &Path, keep: &str) -> usize {
         KeyFiles::retire_authorities(dir, keep, rng()).unwrap()
+    }
+
+    #[test]
+    fn the_longest_name_of_a_site_has_a_next_authority() {
+        let dir = tempfile::tempdir().unwrap();
+        // 63 bytes of the 64 that a subject may have.
+        let subject = format!("Rackwright {}", "ä".repeat(26));
+        KeyFiles::load_or_create(dir.path(), &subject, now(), rng()).unwrap();
+        KeyFiles::rotate_authority(dir.path(), &subject, now(), rng()).unwrap();
     }
 
     #[test]

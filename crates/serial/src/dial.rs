@@ -229,10 +229,13 @@ impl SshHandshake {
 fn handshake_error(at: &str, target: &SshTarget, error: HandshakeError) -> DialError {
     let at = at.to_owned();
     match error {
-        HandshakeError::WrongHostKey(shown) => DialError::HostKeyChanged {
-            at,
-            pinned: target.host_key.clone().unwrap_or_default(),
-            shown,
+        HandshakeError::WrongHostKey(shown) => match target.host_key.clone() {
+            Some(pinned) => DialError::HostKeyChanged { at, pinned, shown },
+            None => DialError::NothingInCommon {
+                at,
+                what: "host key".to_owned(),
+                offered: shown,
+            },
         },
         HandshakeError::Russh(russh::Error::NoCommonAlgo { kind, theirs, .. }) => DialError::NothingInCommon {
             at,
@@ -250,15 +253,17 @@ fn handshake_error(at: &str, target: &SshTarget, error: HandshakeError) -> DialE
     }
 }
 
-/// Logs in by the method `password`. If the server refuses this method and offers `keyboard-interactive`, the client
-/// answers its prompts: with the password if the input is hidden, else with the user. Returns false if the login is refused.
+/// Logs in by the method `password`. If the server does not offer this method but `keyboard-interactive`, the client answers
+/// its prompts: with the password if the input is hidden, else with the user. Returns false if the login is refused.
 async fn authenticate(handle: &mut Handle<HostKeyCheck>, target: &SshTarget) -> Result<bool, russh::Error> {
     let password = target.password.expose_secret();
     match handle.authenticate_password(&target.user, password).await? {
         AuthResult::Success => return Ok(true),
-        // The client does not try a method that the server does not offer: BMCs lock accounts after some refused logins.
+        // The client tries a password once, and only by a method that the server offers: BMCs lock accounts after some
+        // refused logins. A server that offers `password` has refused the password itself.
         AuthResult::Failure { remaining_methods, .. }
-            if !remaining_methods.contains(&MethodKind::KeyboardInteractive) =>
+            if remaining_methods.contains(&MethodKind::Password)
+                || !remaining_methods.contains(&MethodKind::KeyboardInteractive) =>
         {
             return Ok(false);
         }
@@ -310,7 +315,7 @@ impl client::Handler for HostKeyCheck {
         let shown = match shown {
             PublicKeyOrCertificate::PublicKey { key, .. } => key.fingerprint(HashAlg::Sha256).to_string(),
             PublicKeyOrCertificate::Certificate(_) => {
-                return Err(HandshakeError::WrongHostKey("(a certificate)".into()));
+                return Err(HandshakeError::WrongHostKey("a host certificate".into()));
             }
         };
         if self.pinned.as_ref().is_some_and(|pinned| *pinned != shown) {

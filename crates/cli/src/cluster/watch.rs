@@ -42,8 +42,8 @@ const HISTORY_MAX: usize = 12;
 pub struct WatchArgs {
     /// The cluster
     name: String,
-    /// End when the cluster is in this state; exit code 7 if the cluster cannot reach it any more (default: ready, released
-    /// or failed)
+    /// End when the cluster is in this state; exit code 7 if the cluster fails or is released before (default: ready,
+    /// released or failed)
     #[arg(long, value_name = "STATE", value_parser = parse_state)]
     until: Option<ClusterState>,
     /// Time limit
