@@ -350,6 +350,7 @@ fn units_of_two_fabrics_are_apart_and_storage_is_in_no_group_and_no_ring() {
 ";
     let text = SMALL
         .replace("hcas: [mlx5_0, mlx5_3]", "hcas: [mlx5_7, mlx5_0, mlx5_3]")
+        .replace("guids: {", "guids: {mlx5_7: '0xa088c20000000007+0x100', ")
         .replace(leaves, apart)
         .replace(
             "[spine-1/1, spine-2/1, spine-1/2, spine-2/2, spine-1/3, spine-2/3, spine-1/4, spine-2/4]",
