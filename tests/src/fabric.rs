@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use rackwright_fabric::{Diags, OpenSm, OpenSmSettings, Process, ToolSettings, Tools};
@@ -383,8 +383,8 @@ async fn until_first_sweep(here: &Path, start: impl Fn() -> Child) -> Child {
     let log = here.join("osm.log");
     for attempt in 1..=STARTS {
         let _ = std::fs::remove_file(&log);
-        let started = SystemTime::now();
         let (mut opensm, mut requested) = (start(), 0);
+        let (mut size, mut grown) = (0, Instant::now());
         let fault = loop {
             if sweeps_in(&log) > 0 {
                 return opensm;
@@ -392,9 +392,11 @@ async fn until_first_sweep(here: &Path, start: impl Fn() -> Child) -> Child {
             if let Some(status) = opensm.try_wait().expect("its state") {
                 break format!("ended with {status}");
             }
-            let written = std::fs::metadata(&log).and_then(|log| log.modified());
-            let since = written.unwrap_or(started).elapsed().unwrap_or_default();
-            if since > STANDS_STILL {
+            let now = std::fs::metadata(&log).map_or(0, |log| log.len());
+            if now != size {
+                (size, grown) = (now, Instant::now());
+            }
+            if grown.elapsed() > STANDS_STILL {
                 opensm.kill().await.expect("OpenSM is killed");
                 break format!("wrote nothing for {STANDS_STILL:?}");
             }
