@@ -148,10 +148,10 @@ pub async fn apply(client: &BmcClient, wanted: &WantedSettings) -> Result<Writte
         client.enrol_secure_boot_certificate(database, pem).await?;
         written.names.push(name.clone());
     }
-    if let Some(enabled) = wanted.secure_boot {
-        if client.set_secure_boot(enabled).await? {
-            written.names.push("secure-boot".to_owned());
-        }
+    if let Some(enabled) = wanted.secure_boot
+        && client.set_secure_boot(enabled).await?
+    {
+        written.names.push("secure-boot".to_owned());
     }
     Ok(written)
 }
