@@ -228,6 +228,8 @@ async fn machines_are_erased_though_their_agents_crash() {
     }
     for node in &nodes {
         plane.site.until(&node.name(), &["rebooting"], TEST_LIMIT).await;
+        // Released before, a machine does not boot from its disk.
+        node.wait_for(|view| view.phase == Phase::Up(BootSource::Disk)).await;
         plane.site.cli(["node", "release", "--yes", &node.name()]);
     }
     for node in &nodes {

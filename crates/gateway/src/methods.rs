@@ -1,0 +1,119 @@
+//! The methods of the services, and the translation of their messages.
+
+use std::collections::{BTreeMap, HashSet};
+
+use bytes::Bytes;
+use prost::Message as _;
+use prost_reflect::prost_types::FileDescriptorSet;
+use prost_reflect::{
+    DescriptorError as PoolError, DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor,
+    MethodDescriptor,
+};
+use tonic::Status;
+
+/// The descriptors of the services cannot be used.
+#[derive(Debug)]
+pub struct DescriptorError(Box<dyn std::error::Error + Send + Sync>);
+
+impl std::fmt::Display for DescriptorError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the descriptors of the services cannot be used")
+    }
+}
+
+impl std::error::Error for DescriptorError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+impl From<prost::DecodeError> for DescriptorError {
+    fn from(error: prost::DecodeError) -> Self {
+        Self(error.into())
+    }
+}
+
+impl From<PoolError> for DescriptorError {
+    fn from(error: PoolError) -> Self {
+        Self(error.into())
+    }
+}
+
+/// All methods, by the path of their requests.
+#[derive(Debug)]
+pub struct Methods {
+    pool: DescriptorPool,
+    by_path: BTreeMap<String, MethodDescriptor>,
+}
+
+impl Methods {
+    /// The methods of these encoded `FileDescriptorSet`s. A message that is in several sets is taken from the first one.
+    /// The details of errors (`google.rpc`) are known, too.
+    ///
+    /// # Errors
+    /// A set does not parse, or lacks a file.
+    pub fn new(sets: &[&[u8]]) -> Result<Self, DescriptorError> {
+        let (mut pool, mut files) = (DescriptorPool::new(), HashSet::new());
+        for set in sets.iter().chain([&tonic_types::pb::FILE_DESCRIPTOR_SET]) {
+            let mut set = FileDescriptorSet::decode(*set)?;
+            set.file.retain(|file| {
+                let is_known = |name: &str| {
+                    pool.get_message_by_name(&format!("{}.{name}", file.package()))
+                        .is_some()
+                };
+                let has_known = file.message_type.iter().any(|message| is_known(message.name()));
+                files.insert(file.name().to_owned()) && !has_known
+            });
+            pool.add_file_descriptor_set(set)?;
+        }
+        let methods = pool
+            .services()
+            .flat_map(|service| service.methods().collect::<Vec<_>>());
+        let by_path = methods.map(|method| {
+            let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
+            (path, method)
+        });
+        Ok(Self {
+            by_path: by_path.collect(),
+            pool,
+        })
+    }
+
+    /// The paths of all methods.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.by_path.keys().map(String::as_str)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<&MethodDescriptor> {
+        self.by_path.get(path)
+    }
+
+    /// The JSON form of an encoded message of this type. `None`: the type is unknown, or the message does not parse.
+    pub(crate) fn json_of(&self, type_name: &str, message: &[u8]) -> Option<serde_json::Value> {
+        let descriptor = self.pool.get_message_by_name(type_name)?;
+        let message = DynamicMessage::decode(descriptor, message).ok()?;
+        serde_json::to_value(message).ok()
+    }
+}
+
+/// Encodes a JSON message. An empty text is the empty message.
+pub(crate) fn from_json(descriptor: MessageDescriptor, json: &[u8]) -> Result<Vec<u8>, Status> {
+    let invalid = |error: serde_json::Error| Status::invalid_argument(format!("the JSON of the request: {error}"));
+    if json.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Vec::new());
+    }
+    let mut parser = serde_json::Deserializer::from_slice(json);
+    let options = DeserializeOptions::new().deny_unknown_fields(true);
+    let message = DynamicMessage::deserialize_with_options(descriptor, &mut parser, &options).map_err(invalid)?;
+    parser.end().map_err(invalid)?;
+    Ok(message.encode_to_vec())
+}
+
+/// The JSON of an encoded message.
+pub(crate) fn to_json(descriptor: MessageDescriptor, message: Bytes) -> Result<Bytes, Status> {
+    let internal =
+        |error: &dyn std::fmt::Display| Status::internal(format!("the answer cannot be written as JSON: {error}"));
+    let message = DynamicMessage::decode(descriptor, message).map_err(|error| internal(&error))?;
+    let json = serde_json::to_vec(&message).map_err(|error| internal(&error))?;
+    Ok(json.into())
+}

@@ -1,0 +1,233 @@
+//! From a Connect request to a gRPC request.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http_body::Frame;
+use prost_reflect::MethodDescriptor;
+use tonic::Status;
+use tonic::body::Body;
+
+use crate::methods::{Methods, from_json};
+
+/// Bytes before a message: a byte of flags, and the length. gRPC and the streams of Connect have the same form.
+pub(crate) const PREFIX: usize = 5;
+/// The flag of a compressed message.
+pub(crate) const COMPRESSED: u8 = 0b1;
+/// Most digits of a time-out in gRPC.
+const TIMEOUT_MAX: u64 = 99_999_999;
+
+const VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
+const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
+const STREAM_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
+const STREAM_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("connect-accept-encoding");
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+/// The form of the messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Json,
+    Proto,
+}
+
+/// The form of a request and its response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Protocol {
+    pub(crate) format: Format,
+    pub(crate) is_stream: bool,
+}
+
+impl Protocol {
+    /// The protocol of a `POST` request. `None`: another protocol than Connect.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+        let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+        let essence = value.split(';').next()?.trim().to_ascii_lowercase();
+        let (format, is_stream) = match essence.as_str() {
+            "application/json" => (Format::Json, false),
+            "application/proto" => (Format::Proto, false),
+            "application/connect+json" => (Format::Json, true),
+            "application/connect+proto" => (Format::Proto, true),
+            _ => return None,
+        };
+        Some(Self { format, is_stream })
+    }
+
+    pub(crate) fn content_type(self) -> HeaderValue {
+        HeaderValue::from_static(match (self.format, self.is_stream) {
+            (Format::Json, false) => "application/json",
+            (Format::Proto, false) => "application/proto",
+            (Format::Json, true) => "application/connect+json",
+            (Format::Proto, true) => "application/connect+proto",
+        })
+    }
+}
+
+/// A call that has passed to the services.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) protocol: Protocol,
+    pub(crate) method: MethodDescriptor,
+}
+
+impl Call {
+    /// The gRPC request. Its body is read and translated later.
+    ///
+    /// # Errors
+    /// The request is no Connect request of a method that Connect can call.
+    pub(crate) fn new(
+        methods: &Methods,
+        protocol: Protocol,
+        request: Request<Body>,
+        limit: usize,
+    ) -> Result<(Self, Request<Body>), Status> {
+        let path = request.uri().path();
+        let method = methods.get(path).cloned();
+        let method = method.ok_or_else(|| Status::unimplemented("this call does not exist"))?;
+        if method.is_client_streaming() {
+            return Err(Status::unimplemented(
+                "this call streams its requests: use gRPC, or a client of this API that does",
+            ));
+        }
+        if method.is_server_streaming() != protocol.is_stream {
+            let message = match protocol.is_stream {
+                true => "this call has one response: send Content-Type application/json or application/proto",
+                false => {
+                    "this call streams its responses: send Content-Type application/connect+json or \
+                     application/connect+proto"
+                }
+            };
+            return Err(Status::unimplemented(message));
+        }
+        let (mut head, body) = request.into_parts();
+        check_headers(&head.headers, protocol)?;
+        if let Some(timeout) = head.headers.remove(TIMEOUT) {
+            head.headers.insert(GRPC_TIMEOUT, grpc_timeout(&timeout)?);
+        }
+        for name in [CONTENT_ENCODING, ACCEPT_ENCODING, CONTENT_LENGTH, HOST] {
+            head.headers.remove(name);
+        }
+        for name in [VERSION, STREAM_ENCODING, STREAM_ACCEPT_ENCODING] {
+            head.headers.remove(name);
+        }
+        head.headers
+            .insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        head.headers.insert(TE, HeaderValue::from_static("trailers"));
+        let body = RequestBody {
+            body,
+            call: Self {
+                protocol,
+                method: method.clone(),
+            },
+            limit,
+            read: BytesMut::new(),
+            is_done: false,
+        };
+        Ok((Self { protocol, method }, Request::from_parts(head, Body::new(body))))
+    }
+}
+
+fn check_headers(headers: &HeaderMap, protocol: Protocol) -> Result<(), Status> {
+    if headers.get(VERSION).is_some_and(|version| version != "1") {
+        return Err(Status::invalid_argument(
+            "Connect-Protocol-Version: only version 1 is supported",
+        ));
+    }
+    let name = if protocol.is_stream {
+        STREAM_ENCODING
+    } else {
+        CONTENT_ENCODING
+    };
+    if headers.get(&name).is_some_and(|encoding| encoding != "identity") {
+        return Err(Status::unimplemented(format!(
+            "{name}: requests must not be compressed"
+        )));
+    }
+    Ok(())
+}
+
+fn grpc_timeout(milliseconds: &HeaderValue) -> Result<HeaderValue, Status> {
+    let milliseconds = milliseconds.to_str().ok().and_then(|text| text.parse::<u64>().ok());
+    let milliseconds = milliseconds
+        .ok_or_else(|| Status::invalid_argument("Connect-Timeout-Ms: a number of milliseconds is expected"))?;
+    let text = match milliseconds {
+        0..=TIMEOUT_MAX => format!("{milliseconds}m"),
+        _ => format!("{}S", (milliseconds / 1000).min(TIMEOUT_MAX)),
+    };
+    HeaderValue::try_from(text).map_err(|_| Status::internal("the time-out is no header value"))
+}
+
+/// The message of a Connect request, as the body of a gRPC request.
+struct RequestBody {
+    body: Body,
+    call: Call,
+    /// Most bytes of the message.
+    limit: usize,
+    read: BytesMut,
+    is_done: bool,
+}
+
+impl RequestBody {
+    fn message(&mut self) -> Result<Bytes, Status> {
+        let mut read = std::mem::take(&mut self.read).freeze();
+        if self.call.protocol.is_stream {
+            read = enveloped(read)?;
+        }
+        let message = match self.call.protocol.format {
+            Format::Proto => read,
+            Format::Json => from_json(self.call.method.input(), &read)?.into(),
+        };
+        let length = u32::try_from(message.len()).map_err(|_| Status::resource_exhausted("the message is too long"))?;
+        let mut framed = BytesMut::with_capacity(PREFIX + message.len());
+        framed.put_u8(0);
+        framed.put_u32(length);
+        framed.put(message);
+        Ok(framed.freeze())
+    }
+}
+
+/// The only message of a stream.
+fn enveloped(mut read: Bytes) -> Result<Bytes, Status> {
+    let short = || Status::invalid_argument("the request ends before its message does");
+    if read.len() < PREFIX {
+        return Err(short());
+    }
+    let flags = read.get_u8();
+    let length = usize::try_from(read.get_u32()).unwrap_or(usize::MAX);
+    if flags & COMPRESSED != 0 {
+        return Err(Status::unimplemented("requests must not be compressed"));
+    }
+    match read.len().cmp(&length) {
+        std::cmp::Ordering::Less => Err(short()),
+        std::cmp::Ordering::Equal => Ok(read),
+        std::cmp::Ordering::Greater => Err(Status::unimplemented("this call takes one message")),
+    }
+}
+
+impl http_body::Body for RequestBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.is_done {
+            return Poll::Ready(None);
+        }
+        loop {
+            let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)?) else {
+                self.is_done = true;
+                return Poll::Ready(Some(self.message().map(Frame::data)));
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            if self.read.len() + data.len() > self.limit {
+                self.is_done = true;
+                self.read.clear();
+                let limit = self.limit;
+                let status = Status::resource_exhausted(format!("the message of this call has at most {limit} bytes"));
+                return Poll::Ready(Some(Err(status)));
+            }
+            self.read.extend_from_slice(&data);
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! Connect requests in front of a scripted gRPC service.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use prost::Message as _;
+use rackwright_api::{DESCRIPTORS, v1};
+use rackwright_gateway::{Gateway, Methods};
+use serde_json::{Value, json};
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+use tower::{Service, ServiceExt as _};
+
+const LIMIT: usize = 100;
+const GET: &str = "/rackwright.v1.NodeService/GetNode";
+const WATCH: &str = "/rackwright.v1.NodeService/WatchNodes";
+
+/// A gRPC request as the service saw it.
+#[derive(Debug, Clone)]
+struct Seen {
+    path: String,
+    headers: HeaderMap,
+    /// The message, or the error of the body.
+    message: Result<Bytes, Status>,
+}
+
+/// A service that answers each request with these messages and this status.
+#[derive(Debug, Clone)]
+struct Scripted {
+    messages: Vec<Bytes>,
+    status: Status,
+    /// The status comes in the headers, without a body.
+    is_early: bool,
+    /// The body of the request is not read.
+    refuses: bool,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+fn framed(message: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_u8(0);
+    out.put_u32(u32::try_from(message.len()).expect("a short message"));
+    out.put(message);
+    out.freeze()
+}
+
+impl Service<Request<Body>> for Scripted {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let own = self.clone();
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            if own.refuses {
+                return Ok(own.status.into_http());
+            }
+            let message = body.collect().await.map(|body| body.to_bytes());
+            let status = match &message {
+                Ok(_) => own.status.clone(),
+                Err(status) => status.clone(),
+            };
+            let is_early = own.is_early || message.is_err();
+            own.seen.lock().expect("no thread panicked").push(Seen {
+                path: head.uri.path().to_owned(),
+                headers: head.headers,
+                message,
+            });
+            if is_early {
+                return Ok(status.into_http());
+            }
+            let mut trailers = HeaderMap::new();
+            status.add_header(&mut trailers).expect("trailers");
+            trailers.insert("x-cost", HeaderValue::from_static("3"));
+            // One byte at a time: messages arrive in any pieces.
+            let bytes = own
+                .messages
+                .iter()
+                .flat_map(|message| framed(message))
+                .collect::<Vec<u8>>();
+            let frames = bytes
+                .into_iter()
+                .map(|byte| Frame::data(Bytes::copy_from_slice(&[byte])));
+            let frames = frames.chain([Frame::trailers(trailers)]).map(Ok::<_, Infallible>);
+            let body = Body::new(StreamBody::new(tokio_stream::iter(frames)));
+            let mut response = Response::new(body);
+            response
+                .headers_mut()
+                .insert("content-type", HeaderValue::from_static("application/grpc"));
+            response
+                .headers_mut()
+                .insert("x-served-by", HeaderValue::from_static("one"));
+            Ok(response)
+        })
+    }
+}
+
+impl Scripted {
+    fn new(messages: &[v1::Node], status: Status) -> Self {
+        Self {
+            messages: messages.iter().map(|node| node.encode_to_vec().into()).collect(),
+            status,
+            is_early: false,
+            refuses: false,
+            seen: Arc::default(),
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        let seen = self.seen.lock().expect("no thread panicked");
+        seen.last().cloned().expect("a request reached the service")
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.seen.lock().expect("no thread panicked").is_empty()
+    }
+
+    /// The status, the headers and the body of the answer to a `POST` request.
+    async fn post(&self, path: &str, headers: &[(&'static str, &str)], body: impl Into<Bytes>) -> Answer {
+        let mut request = Request::post(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = http_body_util::Full::new(body.into());
+        self.send(request.body(Body::new(body)).expect("a request")).await
+    }
+
+    async fn send(&self, request: Request<Body>) -> Answer {
+        let methods = Arc::new(Methods::new(&[DESCRIPTORS]).expect("descriptors"));
+        let gateway = Gateway::new(self.clone(), methods, |_| LIMIT);
+        let (head, body) = gateway.oneshot(request).await.expect("no service fails").into_parts();
+        let body = body.collect().await.expect("a body");
+        assert!(body.trailers().is_none(), "Connect has no trailers");
+        Answer {
+            status: head.status,
+            headers: head.headers,
+            body: body.to_bytes(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
+    }
+
+    /// The messages of a stream: flags, and JSON.
+    fn messages(&self) -> Vec<(u8, Value)> {
+        let (mut rest, mut messages) = (self.body.as_ref(), Vec::new());
+        while let Some((prefix, after)) = rest.split_at_checked(5) {
+            let length = u32::from_be_bytes(prefix[1..].try_into().expect("four bytes")) as usize;
+            messages.push((prefix[0], serde_json::from_slice(&after[..length]).expect("JSON")));
+            rest = &after[length..];
+        }
+        assert!(rest.is_empty(), "{rest:?}");
+        messages
+    }
+}
+
+fn node(name: &str) -> v1::Node {
+    v1::Node {
+        name: name.to_owned(),
+        ..v1::Node::default()
+    }
+}
+
+fn not_found() -> Status {
+    let details = ErrorDetails::with_resource_info("node", "nodes/n9", "", "does not exist");
+    Status::with_error_details(Code::NotFound, "node n9 does not exist", details)
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+#[tokio::test]
+async fn a_unary_call_in_json_is_the_same_call_in_grpc() {
+    let service = Scripted::new(&[node("nodes/n1")], Status::ok(""));
+    let headers = [
+        ("content-type", "application/json; charset=utf-8"),
+        ("connect-protocol-version", "1"),
+        ("connect-timeout-ms", "2500"),
+        ("accept-encoding", "gzip"),
+        ("x-own", "kept"),
+    ];
+    let answer = service
+        .post(GET, &headers, r#"{"name": "nodes/n1", "readMask": "name,spec"}"#)
+        .await;
+    assert_eq!(
+        (answer.status, answer.json()),
+        (StatusCode::OK, json!({"name": "nodes/n1"}))
+    );
+    assert_eq!(answer.headers["content-type"], "application/json");
+    assert_eq!(answer.headers["x-served-by"], "one");
+    assert_eq!(answer.headers["trailer-x-cost"], "3");
+    assert!(
+        !answer.headers.keys().any(|name| name.as_str().contains("grpc-")),
+        "{:?}",
+        answer.headers
+    );
+
+    let seen = service.seen();
+    let wanted = v1::GetNodeRequest {
+        name: "nodes/n1".to_owned(),
+        read_mask: Some(prost_types::FieldMask {
+            paths: vec!["name".to_owned(), "spec".to_owned()],
+        }),
+    };
+    assert_eq!(seen.message.expect("a message"), framed(&wanted.encode_to_vec()));
+    assert_eq!(seen.path, GET);
+    let header = |name: &str| seen.headers.get(name).and_then(|value| value.to_str().ok());
+    assert_eq!(header("content-type"), Some("application/grpc"));
+    assert_eq!(header("te"), Some("trailers"));
+    assert_eq!(header("grpc-timeout"), Some("2500m"));
+    assert_eq!(header("x-own"), Some("kept"));
+    for name in [
+        "accept-encoding",
+        "content-length",
+        "connect-timeout-ms",
+        "connect-protocol-version",
+    ] {
+        assert_eq!(header(name), None, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_unary_call_in_binary_passes_the_message_unchanged() {
+    let service = Scripted::new(&[node("nodes/n1")], Status::ok(""));
+    let request = v1::GetNodeRequest {
+        name: "nodes/n1".to_owned(),
+        ..v1::GetNodeRequest::default()
+    };
+    let headers = [("content-type", "application/proto")];
+    let answer = service.post(GET, &headers, request.encode_to_vec()).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(answer.headers["content-type"], "application/proto");
+    assert_eq!(v1::Node::decode(answer.body).expect("a node").name, "nodes/n1");
+    assert_eq!(
+        service.seen().message.expect("a message"),
+        framed(&request.encode_to_vec())
+    );
+}
+
+#[tokio::test]
+async fn an_error_has_its_code_its_http_status_and_its_details() {
+    for is_early in [false, true] {
+        let service = Scripted {
+            is_early,
+            ..Scripted::new(&[], not_found())
+        };
+        for content_type in ["application/json", "application/proto"] {
+            let answer = service.post(GET, &[("content-type", content_type)], "").await;
+            assert_eq!(answer.status, StatusCode::NOT_FOUND);
+            assert_eq!(answer.headers["content-type"], "application/json");
+            let error = answer.json();
+            assert_eq!(
+                (&error["code"], &error["message"]),
+                (&json!("not_found"), &json!("node n9 does not exist"))
+            );
+            let detail = &error["details"][0];
+            assert_eq!(detail["type"], "google.rpc.ResourceInfo");
+            let debug = json!({"resourceType": "node", "resourceName": "nodes/n9", "description": "does not exist"});
+            assert_eq!(detail["debug"], debug);
+            assert!(
+                detail["value"]
+                    .as_str()
+                    .is_some_and(|value| !value.is_empty() && !value.contains('='))
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn faulty_requests_are_refused_with_the_place_of_the_fault() {
+    let service = Scripted::new(&[node("nodes/n1")], Status::ok(""));
+    for (body, words) in [
+        (r#"{"name": "nodes/n1", "nmae": 1}"#, "nmae"),
+        (r#"{"name": 7}"#, "expected a string at line 1"),
+        (r#"{"name": "a"} trailing"#, "trailing characters at line 1 column 15"),
+        ("{", "EOF while parsing"),
+        (r#""text""#, "invalid type"),
+    ] {
+        let answer = service.post(GET, &[JSON], body).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{body}");
+        let error = answer.json();
+        assert_eq!(error["code"], "invalid_argument", "{body}");
+        let message = error["message"].as_str().expect("a message");
+        assert!(
+            message.starts_with("the JSON of the request: ") && message.contains(words),
+            "{message}"
+        );
+    }
+    // An empty body is the empty message.
+    assert_eq!(service.post(GET, &[JSON], "").await.status, StatusCode::OK);
+    let long = format!(r#"{{"name": "{}"}}"#, "x".repeat(LIMIT));
+    let answer = service.post(GET, &[JSON], long).await;
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        answer.json()["message"],
+        "the message of this call has at most 100 bytes"
+    );
+}
+
+#[tokio::test]
+async fn requests_that_connect_does_not_know_do_not_reach_the_service() {
+    let service = Scripted::new(&[node("nodes/n1")], Status::ok(""));
+    let stream = ("content-type", "application/connect+json");
+    for (path, headers, code, words) in [
+        (
+            "/rackwright.v1.NodeService/Nothing",
+            vec![JSON],
+            "unimplemented",
+            "does not exist",
+        ),
+        (
+            "/rackwright.v1.SiteService/ApplySite",
+            vec![JSON],
+            "unimplemented",
+            "streams its requests",
+        ),
+        (WATCH, vec![JSON], "unimplemented", "application/connect+json"),
+        (
+            GET,
+            vec![JSON, ("content-encoding", "gzip")],
+            "unimplemented",
+            "content-encoding",
+        ),
+        (
+            GET,
+            vec![JSON, ("connect-protocol-version", "2")],
+            "invalid_argument",
+            "version 1",
+        ),
+        (
+            GET,
+            vec![JSON, ("connect-timeout-ms", "soon")],
+            "invalid_argument",
+            "number of milliseconds",
+        ),
+    ] {
+        let answer = service.post(path, &headers, "{}").await;
+        let error = answer.json();
+        assert_eq!(error["code"], code, "{path}: {error}");
+        assert!(
+            error["message"].as_str().is_some_and(|message| message.contains(words)),
+            "{path}: {error}"
+        );
+    }
+    let answer = service.post(GET, &[stream], framed(b"{}")).await;
+    assert_eq!(
+        answer.status,
+        StatusCode::OK,
+        "a stream has its error in its last message"
+    );
+    let messages = answer.messages();
+    assert_eq!((messages.len(), messages[0].0), (1, 2));
+    assert_eq!(messages[0].1["error"]["code"], "unimplemented");
+    assert!(service.is_untouched());
+}
+
+#[tokio::test]
+async fn a_server_stream_ends_with_its_status() {
+    let watched = |name: &str| v1::WatchNodesResponse {
+        node: Some(node(name)),
+        ..v1::WatchNodesResponse::default()
+    };
+    let mut service = Scripted::new(&[], Status::ok(""));
+    service.messages = ["nodes/n1", "nodes/n2"]
+        .map(|name| watched(name).encode_to_vec().into())
+        .into();
+    let json_stream = ("content-type", "application/connect+json");
+    let answer = service.post(WATCH, &[json_stream], framed(b"{}")).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(answer.headers["content-type"], "application/connect+json");
+    let of = |name: &str| json!({"node": {"name": name}});
+    let end = json!({"metadata": {"x-cost": ["3"]}});
+    assert_eq!(answer.messages(), [(0, of("nodes/n1")), (0, of("nodes/n2")), (2, end)]);
+
+    service.status = not_found();
+    let answer = service.post(WATCH, &[json_stream], framed(b"{}")).await;
+    let messages = answer.messages();
+    assert_eq!((answer.status, messages.len()), (StatusCode::OK, 3));
+    assert_eq!(messages[2].1["error"]["code"], "not_found");
+    assert_eq!(messages[2].1["error"]["details"][0]["type"], "google.rpc.ResourceInfo");
+
+    for (body, words) in [
+        (Bytes::from_static(b"\0\0\0"), "ends before its message"),
+        (Bytes::from_static(b"\0\0\0\0\x09{}"), "ends before its message"),
+        (Bytes::from_static(b"\x01\0\0\0\x02{}"), "must not be compressed"),
+        (Bytes::from_static(b"\0\0\0\0\x02{}\0\0\0\0\0"), "takes one message"),
+    ] {
+        let messages = service.post(WATCH, &[json_stream], body).await.messages();
+        let error = &messages[0].1["error"];
+        assert!(
+            error["message"].as_str().is_some_and(|message| message.contains(words)),
+            "{error}"
+        );
+    }
+}
+
+/// The services decide about the caller before the body of a request is read.
+#[tokio::test]
+async fn a_refused_request_is_not_read() {
+    struct Unread;
+
+    impl http_body::Body for Unread {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            panic!("the body is read")
+        }
+    }
+
+    let service = Scripted {
+        refuses: true,
+        ..Scripted::new(&[], Status::unauthenticated("no certificate"))
+    };
+    let request = Request::post(GET).header("content-type", "application/json");
+    let answer = service.send(request.body(Body::new(Unread)).expect("a request")).await;
+    assert_eq!(answer.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(
+        answer.json(),
+        json!({"code": "unauthenticated", "message": "no certificate"})
+    );
+}
+
+#[tokio::test]
+async fn other_protocols_pass_unchanged() {
+    let service = Scripted::new(&[], Status::ok(""));
+    let body = framed(b"anything");
+    for content_type in ["application/grpc", "application/grpc+proto", "text/plain"] {
+        let request = Request::post(GET).header("content-type", content_type);
+        let request = request
+            .body(Body::new(http_body_util::Full::new(body.clone())))
+            .expect("a request");
+        let methods = Arc::new(Methods::new(&[DESCRIPTORS]).expect("descriptors"));
+        let gateway = Gateway::new(service.clone(), methods, |_| 0);
+        let response = gateway.oneshot(request).await.expect("no service fails");
+        assert_eq!(response.headers()["content-type"], "application/grpc");
+        let seen = service.seen();
+        assert_eq!(
+            (seen.message.expect("a body"), &seen.headers["content-type"]),
+            (body.clone(), &content_type.parse().expect("a value"))
+        );
+    }
+}
