@@ -36,7 +36,7 @@ ibsim-utils            | fabric     | plays InfiniBand fabrics for OpenSM and th
 libumad2sim0           | fabric     | turns OpenSM and the tools to the played fabric
 infiniband-diags       | fabric     | ibnetdiscover, smpquery, sminfo, ibqueryerrors
 qemu-utils             | test bench | image tests and bench-image: qemu-img
-curl                   | bench      | bench-image: one of the tools that ours is compared with
+curl                   | test bench | a client of the API that is not ours; bench-image: one of the tools that ours is compared with
 bmap-tools             | bench      | bench-image: one of the tools that ours is compared with
 python3-venv           | test bench | runs Redfish programs of other projects: an emulator (sushy-tools), validators (DMTF), a client (sushy)
 g++                    | test       | the fuzzer: libFuzzer is C++

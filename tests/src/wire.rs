@@ -83,6 +83,10 @@ pub struct Method {
     pub name: String,
     /// Whether its request contains a Mutation.
     pub is_mutation: bool,
+    /// Whether the client sends a stream of messages.
+    pub streams_requests: bool,
+    /// Whether the server answers with a stream of messages.
+    pub streams_responses: bool,
 }
 
 impl Method {
@@ -116,6 +120,8 @@ pub fn methods() -> Vec<Method> {
             service: format!("rackwright.v1.{}", service.name()),
             name: method.name().to_owned(),
             is_mutation: carries(method.input_type()),
+            streams_requests: method.client_streaming(),
+            streams_responses: method.server_streaming(),
         })
         .collect()
 }

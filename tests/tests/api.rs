@@ -8,6 +8,8 @@ mod access;
 mod apply;
 #[path = "api/client.rs"]
 mod client;
+#[path = "api/connect.rs"]
+mod connect;
 #[path = "api/failures.rs"]
 mod failures;
 #[path = "api/following.rs"]

@@ -28,6 +28,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("store-tests", 1, &[]),
     ("ports", 0, &[]),
     ("fabric", 1, &["infiniband"]),
+    ("gateway", 0, &[]),
     ("netboot", 1, &["api"]),
     ("agent", 1, &["api", "image", "tpm"]),
     ("cli-context", 1, &["api", "yaml"]),
@@ -130,6 +131,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
         3,
         &[
             "control",
+            "gateway",
             "ground",
             "nodes",
             "lifecycle",

@@ -68,7 +68,15 @@ where
         match Call::new(&methods, protocol, request, limit) {
             Ok((call, request)) => {
                 let answer = self.inner.call(request);
-                Box::pin(async move { Ok(response::translated(call, methods, answer.await?).await) })
+                Box::pin(async move {
+                    let (deadline, known) = (call.deadline, methods.clone());
+                    let translated = async move { Ok(response::translated(call, methods, answer.await?).await) };
+                    let Some(deadline) = deadline else {
+                        return translated.await;
+                    };
+                    let in_time = tokio::time::timeout_at(deadline, translated).await;
+                    in_time.unwrap_or_else(|_| Ok(response::refusal(protocol, &known, &response::late())))
+                })
             }
             Err(status) => Box::pin(std::future::ready(Ok(response::refusal(protocol, &methods, &status)))),
         }

@@ -2,12 +2,14 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body::Frame;
 use prost_reflect::MethodDescriptor;
+use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
 
@@ -66,10 +68,12 @@ impl Protocol {
 }
 
 /// A call that has passed to the services.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) protocol: Protocol,
     pub(crate) method: MethodDescriptor,
+    /// The end of the request's time-out.
+    pub(crate) deadline: Option<Instant>,
 }
 
 impl Call {
@@ -103,9 +107,19 @@ impl Call {
         }
         let (mut head, body) = request.into_parts();
         check_headers(&head.headers, protocol)?;
-        if let Some(timeout) = head.headers.remove(TIMEOUT) {
-            head.headers.insert(GRPC_TIMEOUT, grpc_timeout(&timeout)?);
+        let timeout = head
+            .headers
+            .remove(TIMEOUT)
+            .map(|value| milliseconds(&value))
+            .transpose()?;
+        if let Some(timeout) = timeout {
+            head.headers.insert(GRPC_TIMEOUT, grpc_timeout(timeout)?);
         }
+        let call = Self {
+            protocol,
+            method,
+            deadline: timeout.and_then(|timeout| Instant::now().checked_add(Duration::from_millis(timeout))),
+        };
         for name in [CONTENT_ENCODING, ACCEPT_ENCODING, CONTENT_LENGTH, HOST] {
             head.headers.remove(name);
         }
@@ -117,15 +131,12 @@ impl Call {
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
         let body = RequestBody {
             body,
-            call: Self {
-                protocol,
-                method: method.clone(),
-            },
+            call: call.clone(),
             limit,
             read: BytesMut::new(),
             is_done: false,
         };
-        Ok((Self { protocol, method }, Request::from_parts(head, Body::new(body))))
+        Ok((call, Request::from_parts(head, Body::new(body))))
     }
 }
 
@@ -148,10 +159,12 @@ fn check_headers(headers: &HeaderMap, protocol: Protocol) -> Result<(), Status> 
     Ok(())
 }
 
-fn grpc_timeout(milliseconds: &HeaderValue) -> Result<HeaderValue, Status> {
-    let milliseconds = milliseconds.to_str().ok().and_then(|text| text.parse::<u64>().ok());
-    let milliseconds = milliseconds
-        .ok_or_else(|| Status::invalid_argument("Connect-Timeout-Ms: a number of milliseconds is expected"))?;
+fn milliseconds(value: &HeaderValue) -> Result<u64, Status> {
+    let number = value.to_str().ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| Status::invalid_argument("Connect-Timeout-Ms: a number of milliseconds is expected"))
+}
+
+fn grpc_timeout(milliseconds: u64) -> Result<HeaderValue, Status> {
     let text = match milliseconds {
         0..=TIMEOUT_MAX => format!("{milliseconds}m"),
         _ => format!("{}S", (milliseconds / 1000).min(TIMEOUT_MAX)),

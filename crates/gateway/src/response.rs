@@ -30,6 +30,11 @@ pub(crate) fn refusal(protocol: Protocol, methods: &Methods, status: &Status) ->
     Response::from_parts(head, whole(end(methods, status, &HeaderMap::new())))
 }
 
+/// The status of a call that took longer than the request allows.
+pub(crate) fn late() -> Status {
+    Status::deadline_exceeded("the call took longer than Connect-Timeout-Ms")
+}
+
 /// The Connect form of a gRPC response.
 pub(crate) async fn translated(call: Call, methods: Arc<Methods>, response: Response<Body>) -> Response<Body> {
     let (mut head, body) = response.into_parts();
@@ -42,6 +47,9 @@ pub(crate) async fn translated(call: Call, methods: Arc<Methods>, response: Resp
             Some(status) => whole(end(&methods, &status, &HeaderMap::new())),
             None => Body::new(ResponseStream {
                 body,
+                deadline: call
+                    .deadline
+                    .map(|deadline| Box::pin(tokio::time::sleep_until(deadline))),
                 call,
                 methods,
                 read: BytesMut::new(),
@@ -204,6 +212,7 @@ struct ResponseStream {
     body: Body,
     call: Call,
     methods: Arc<Methods>,
+    deadline: Option<Pin<Box<tokio::time::Sleep>>>,
     read: BytesMut,
     is_done: bool,
 }
@@ -231,6 +240,11 @@ impl http_body::Body for ResponseStream {
                 Err(status) => return self.ended(&status, &HeaderMap::new()),
             }
             let none = HeaderMap::new();
+            if let Some(deadline) = &mut self.deadline
+                && deadline.as_mut().poll(context).is_ready()
+            {
+                return self.ended(&late(), &none);
+            }
             match ready!(Pin::new(&mut self.body).poll_frame(context)) {
                 None => return self.ended(&Status::unavailable("the answer ended without a status"), &none),
                 Some(Err(status)) => return self.ended(&status, &none),

@@ -14,6 +14,7 @@ use prost::Message as _;
 use rackwright_api::{DESCRIPTORS, v1};
 use rackwright_gateway::{Gateway, Methods};
 use serde_json::{Value, json};
+use tokio_stream::StreamExt as _;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -41,6 +42,8 @@ struct Scripted {
     is_early: bool,
     /// The body of the request is not read.
     refuses: bool,
+    /// The answer, or the end of a stream, never comes.
+    hangs: bool,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
@@ -94,8 +97,12 @@ impl Service<Request<Body>> for Scripted {
             let frames = bytes
                 .into_iter()
                 .map(|byte| Frame::data(Bytes::copy_from_slice(&[byte])));
-            let frames = frames.chain([Frame::trailers(trailers)]).map(Ok::<_, Infallible>);
-            let body = Body::new(StreamBody::new(tokio_stream::iter(frames)));
+            let frames = frames.chain((!own.hangs).then(|| Frame::trailers(trailers)));
+            let frames = tokio_stream::iter(frames.map(Ok::<_, Infallible>).collect::<Vec<_>>());
+            let body = match own.hangs {
+                true => Body::new(StreamBody::new(frames.chain(tokio_stream::pending()))),
+                false => Body::new(StreamBody::new(frames)),
+            };
             let mut response = Response::new(body);
             response
                 .headers_mut()
@@ -115,6 +122,7 @@ impl Scripted {
             status,
             is_early: false,
             refuses: false,
+            hangs: false,
             seen: Arc::default(),
         }
     }
@@ -414,6 +422,32 @@ async fn a_server_stream_ends_with_its_status() {
             "{error}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_ends_at_its_time_out() {
+    let service = Scripted {
+        hangs: true,
+        ..Scripted::new(&[node("nodes/n1")], Status::ok(""))
+    };
+    let timeout = ("connect-timeout-ms", "2500");
+    let answer = service.post(GET, &[JSON, timeout], "{}").await;
+    assert_eq!(
+        (answer.status, &answer.json()["code"]),
+        (StatusCode::GATEWAY_TIMEOUT, &json!("deadline_exceeded"))
+    );
+    let watched = v1::WatchNodesResponse {
+        node: Some(node("nodes/n1")),
+        ..v1::WatchNodesResponse::default()
+    };
+    let service = Scripted {
+        messages: vec![watched.encode_to_vec().into()],
+        ..service
+    };
+    let stream = ("content-type", "application/connect+json");
+    let messages = service.post(WATCH, &[stream, timeout], framed(b"{}")).await.messages();
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert_eq!(messages[1].1["error"]["code"], "deadline_exceeded");
 }
 
 /// The services decide about the caller before the body of a request is read.

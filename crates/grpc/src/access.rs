@@ -39,7 +39,7 @@ const AGENTS: &str = "/rackwright.v1.AgentService/";
 /// Prefixes of the paths of members' calls.
 const MEMBERS: &[&str] = &["/rackwright.v1.", "/grpc.health.v1.", "/grpc.reflection.v1."];
 /// Most bytes of an open call's body, framing included.
-const OPEN_MAX: usize = 64 << 10;
+pub const OPEN_MAX: usize = 64 << 10;
 /// Longest time for the body of an open call to arrive.
 const OPEN_WITHIN: Duration = Duration::from_secs(5);
 /// Time between two log lines about refused calls.

@@ -59,7 +59,6 @@ mod windows;
 
 use std::sync::Arc;
 
-use rackwright_api::DESCRIPTORS;
 use rackwright_api::v1::agent_service_server::AgentServiceServer;
 use rackwright_api::v1::audit_service_server::AuditServiceServer;
 use rackwright_api::v1::auth_service_server::AuthServiceServer;
@@ -79,19 +78,23 @@ use rackwright_api::v1::operation_service_server::OperationServiceServer;
 use rackwright_api::v1::power_service_server::PowerServiceServer;
 use rackwright_api::v1::settings_service_server::SettingsServiceServer;
 use rackwright_api::v1::site_service_server::SiteServiceServer;
+use rackwright_api::{BARE_DESCRIPTORS, DESCRIPTORS};
+use rackwright_gateway::{Gateway, Methods};
+use rackwright_ground::clock;
 use rackwright_ground::core::Core;
 use rackwright_ground::tls::{self, Accepted};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Extensions;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 
 use self::access::{Gate, Refusals};
-use self::connection::Connection;
+use self::connection::{Connection, Peer};
 
 /// Largest message from a member, in bytes.
 const MESSAGE_MAX: usize = 8 << 20;
@@ -164,14 +167,20 @@ pub async fn run(
     let accepted = tls::accept(&core, listener, tls, core.listeners.api.clone());
     let services = routes(&core).add_service(health_service).add_service(reflection);
     let refusals = Refusals::new(core.metrics.calls_refused());
+    let methods = Methods::new(&[BARE_DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET])?;
+    let methods = Arc::new(methods);
     let (strangers, known) = split_by_identity(accepted);
     let serve = |server: Server, connections: mpsc::Receiver<Accepted>| {
         let (refusals, granting, pausing, recording) = (refusals.clone(), core.clone(), core.clone(), core.clone());
+        let methods = methods.clone();
         let connections =
             ReceiverStream::new(connections).map(|accepted| Ok::<Connection, std::io::Error>(accepted.into()));
         server
             .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
             .http2_keepalive_timeout(Some(std::time::Duration::from_secs(20)))
+            .layer(tower::layer::layer_fn(move |inner| {
+                Gateway::new(inner, methods.clone(), request_limit)
+            }))
             .layer(tower::layer::layer_fn(traced::Traced))
             .layer(tower::layer::layer_fn(move |services| audited::Audited {
                 core: recording.clone(),
@@ -200,6 +209,15 @@ pub async fn run(
         .http2_max_header_list_size(HEADERS);
     tokio::try_join!(serve(for_strangers, strangers), serve(for_known, known))?;
     Ok(())
+}
+
+/// The longest message of a Connect request in bytes. A peer without a certificate has the limit of the open calls.
+fn request_limit(extensions: &Extensions) -> usize {
+    let peer = Peer::from_extensions(extensions);
+    match peer.and_then(|peer| peer.identity(clock::now())) {
+        Some(_) => MESSAGE_MAX,
+        None => access::OPEN_MAX,
+    }
 }
 
 /// Prefix of the service names for health checks of single parts of the daemon: "rackwright.parts/runner".

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use prost_types::FieldMask;
 use rackwright_api::v1;
 use rackwright_api::v1::agent_service_client::AgentServiceClient;
@@ -28,9 +29,11 @@ use rackwright_tests::member::identity;
 use rackwright_tests::site::{Settings, Site};
 use rackwright_tests::wire;
 pub use rackwright_tests::wire::{Method, methods};
+use tonic::body::Body;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Response, Status, Streaming};
 use tonic_types::StatusExt as _;
+use tower::Service as _;
 
 /// The API's address in the lab.
 pub const SERVER: &str = "https://10.77.0.1:7070";
@@ -135,6 +138,22 @@ impl Api {
     /// opens and stays silent counts as answered.
     pub async fn call(&self, path: &str, message: Vec<u8>) -> Result<Vec<u8>, Status> {
         wire::call(self.channel.clone(), path, message).await
+    }
+
+    /// Sends a `POST` request with this content type and body.
+    pub async fn post(&self, path: &str, content_type: &str, body: impl Into<Bytes>) -> http::Response<Body> {
+        let uri = format!("{SERVER}{path}");
+        let request = http::Request::post(uri).header("content-type", content_type);
+        let request = request.body(Body::new(http_body_util::Full::new(body.into())));
+        let mut channel = self.channel.clone();
+        std::future::poll_fn(|context| channel.poll_ready(context))
+            .await
+            .expect("a connection");
+        let answer = channel.call(request.expect("a request"));
+        tokio::time::timeout(TEST_LIMIT, answer)
+            .await
+            .expect("an answer in time")
+            .expect("an answer")
     }
 }
 
