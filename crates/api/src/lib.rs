@@ -27,3 +27,6 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descrip
 
 /// [`DESCRIPTORS`] without comments and positions: a third of the bytes, for a program that reads them at each start.
 pub const BARE_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bare_descriptors.bin"));
+
+/// The paths of the API in REST form: verb, path and method in each line.
+pub const REST: &str = include_str!("../../../proto/rest.txt");

@@ -28,10 +28,48 @@ struct Detail {
     debug: Option<serde_json::Value>,
 }
 
+/// An error as JSON, in the form of `google.rpc.Status` that REST APIs of Google have.
+#[derive(Debug, Serialize)]
+pub(crate) struct RestError {
+    error: RestStatus,
+}
+
+#[derive(Debug, Serialize)]
+struct RestStatus {
+    code: u16,
+    status: &'static str,
+    message: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    details: Vec<serde_json::Value>,
+}
+
+impl RestError {
+    pub(crate) fn of(status: &Status, http_status: StatusCode, methods: &Methods) -> Self {
+        let details = details(status).into_iter().filter_map(|any| {
+            let mut value = methods.json_of(any.type_url.rsplit('/').next()?, &any.value)?;
+            value.as_object_mut()?.insert("@type".to_owned(), any.type_url.into());
+            Some(value)
+        });
+        Self {
+            error: RestStatus {
+                code: http_status.as_u16(),
+                status: grpc_name(status.code()),
+                message: status.message().to_owned(),
+                details: details.collect(),
+            },
+        }
+    }
+}
+
+fn details(status: &Status) -> Vec<prost_types::Any> {
+    tonic_types::pb::Status::decode(status.details())
+        .unwrap_or_default()
+        .details
+}
+
 impl Error {
     pub(crate) fn of(status: &Status, methods: &Methods) -> Self {
-        let details = tonic_types::pb::Status::decode(status.details());
-        let details = details.unwrap_or_default().details.into_iter().map(|any| {
+        let details = details(status).into_iter().map(|any| {
             let name = any.type_url.rsplit('/').next().unwrap_or_default();
             Detail {
                 debug: methods.json_of(name, &any.value),
@@ -66,6 +104,29 @@ fn name(code: Code) -> &'static str {
         Code::Unavailable => "unavailable",
         Code::DataLoss => "data_loss",
         Code::Unauthenticated => "unauthenticated",
+    }
+}
+
+/// The name of a code in gRPC.
+fn grpc_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Unknown => "UNKNOWN",
+        Code::Cancelled => "CANCELLED",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }
 

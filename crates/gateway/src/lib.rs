@@ -5,12 +5,15 @@
 //! the extensions of the request stay, so the services behind the gateway check the caller of both protocols by the same
 //! code. The body of a request is read only when the service behind the gateway reads it.
 //!
+//! The paths of a table give the same methods a REST form: `GET /v1/nodes/n1` is a call of `GetNode`.
+//!
 //! JSON has the form of the [protobuf JSON mapping](https://protobuf.dev/programming-guides/json/).
 
 mod error;
 mod methods;
 mod request;
 mod response;
+mod rest;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -23,6 +26,8 @@ use tower::Service;
 
 pub use self::methods::{DescriptorError, Methods};
 use self::request::{Call, Protocol};
+pub use self::rest::TableError;
+use self::rest::Unrouted;
 
 /// The limit of a request's message in bytes, from the extensions of the request.
 pub type RequestLimit = fn(&Extensions) -> usize;
@@ -56,6 +61,19 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let limit = (self.limit)(request.extensions());
+        let methods = self.methods.clone();
+        let uri = request.uri();
+        if uri.path().starts_with(rest::ROOT) {
+            let found = methods
+                .routes()
+                .find(request.method(), uri.path(), uri.query(), request.headers());
+            let call = found.and_then(|routed| Call::rest(routed, request, limit).map_err(Unrouted::Status));
+            return match call {
+                Ok((call, request)) => self.forward(call, request),
+                Err(unrouted) => Box::pin(std::future::ready(Ok(response::unrouted(&methods, &unrouted)))),
+            };
+        }
         let protocol = match request.method() {
             &Method::POST => Protocol::of(request.headers()),
             _ => None,
@@ -63,22 +81,30 @@ where
         let Some(protocol) = protocol else {
             return Box::pin(self.inner.call(request));
         };
-        let limit = (self.limit)(request.extensions());
-        let methods = self.methods.clone();
         match Call::new(&methods, protocol, request, limit) {
-            Ok((call, request)) => {
-                let answer = self.inner.call(request);
-                Box::pin(async move {
-                    let (deadline, known) = (call.deadline, methods.clone());
-                    let translated = async move { Ok(response::translated(call, methods, answer.await?).await) };
-                    let Some(deadline) = deadline else {
-                        return translated.await;
-                    };
-                    let in_time = tokio::time::timeout_at(deadline, translated).await;
-                    in_time.unwrap_or_else(|_| Ok(response::refusal(protocol, &known, &response::late())))
-                })
-            }
+            Ok((call, request)) => self.forward(call, request),
             Err(status) => Box::pin(std::future::ready(Ok(response::refusal(protocol, &methods, &status)))),
         }
+    }
+}
+
+impl<S> Gateway<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    /// Calls the services, and translates their response.
+    fn forward(&mut self, call: Call, request: Request<Body>) -> <Self as Service<Request<Body>>>::Future {
+        let (protocol, deadline) = (call.protocol, call.deadline);
+        let (methods, known) = (self.methods.clone(), self.methods.clone());
+        let answer = self.inner.call(request);
+        let translated = async move { Ok(response::translated(call, methods, answer.await?).await) };
+        let Some(deadline) = deadline else {
+            return Box::pin(translated);
+        };
+        Box::pin(async move {
+            let in_time = tokio::time::timeout_at(deadline, translated).await;
+            in_time.unwrap_or_else(|_| Ok(response::refusal(protocol, &known, &response::late())))
+        })
     }
 }

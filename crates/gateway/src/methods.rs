@@ -11,6 +11,8 @@ use prost_reflect::{
 };
 use tonic::Status;
 
+use crate::rest::{Routes, TableError};
+
 /// The descriptors of the services cannot be used.
 #[derive(Debug)]
 pub struct DescriptorError(Box<dyn std::error::Error + Send + Sync>);
@@ -44,6 +46,7 @@ impl From<PoolError> for DescriptorError {
 pub struct Methods {
     pool: DescriptorPool,
     by_path: BTreeMap<String, MethodDescriptor>,
+    routes: Routes,
 }
 
 impl Methods {
@@ -75,13 +78,32 @@ impl Methods {
         });
         Ok(Self {
             by_path: by_path.collect(),
+            routes: Routes::default(),
             pool,
         })
+    }
+
+    /// With the REST paths of the methods of a package: a verb, a path and `SERVICE/METHOD` in each line.
+    ///
+    /// # Errors
+    /// The first fault of the table.
+    pub fn with_rest(mut self, table: &str, package: &str) -> Result<Self, TableError> {
+        self.routes = Routes::parse(table, &self, package)?;
+        Ok(self)
+    }
+
+    /// The full names of the methods with a REST path.
+    pub fn with_rest_paths(&self) -> impl Iterator<Item = &str> {
+        self.routes.methods().map(MethodDescriptor::full_name)
     }
 
     /// The paths of all methods.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.by_path.keys().map(String::as_str)
+    }
+
+    pub(crate) fn routes(&self) -> &Routes {
+        &self.routes
     }
 
     pub(crate) fn get(&self, path: &str) -> Option<&MethodDescriptor> {
@@ -107,6 +129,18 @@ pub(crate) fn from_json(descriptor: MessageDescriptor, json: &[u8]) -> Result<Ve
     let message = DynamicMessage::deserialize_with_options(descriptor, &mut parser, &options).map_err(invalid)?;
     parser.end().map_err(invalid)?;
     Ok(message.encode_to_vec())
+}
+
+/// The version of an encoded resource: `metadata.resource_version`. `None`: the message has none.
+pub(crate) fn version(descriptor: MessageDescriptor, message: Bytes) -> Option<String> {
+    descriptor.get_field_by_name("metadata")?;
+    let message = DynamicMessage::decode(descriptor, message).ok()?;
+    let metadata = message.get_field_by_name("metadata")?;
+    let version = metadata.as_message()?.get_field_by_name("resource_version")?;
+    version
+        .as_str()
+        .filter(|version| !version.is_empty())
+        .map(str::to_owned)
 }
 
 /// The JSON of an encoded message.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE};
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use http_body::Frame;
 use prost_reflect::MethodDescriptor;
 use tokio::time::Instant;
@@ -14,6 +14,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::methods::{Methods, from_json};
+use crate::rest::Routed;
 
 /// Bytes before a message: a byte of flags, and the length. gRPC and the streams of Connect have the same form.
 pub(crate) const PREFIX: usize = 5;
@@ -35,14 +36,29 @@ pub(crate) enum Format {
     Proto,
 }
 
+/// The form of paths, errors and streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    Connect,
+    Rest,
+}
+
 /// The form of a request and its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Protocol {
+    pub(crate) style: Style,
     pub(crate) format: Format,
     pub(crate) is_stream: bool,
 }
 
 impl Protocol {
+    /// A unary call of Connect with JSON.
+    const JSON: Self = Self {
+        style: Style::Connect,
+        format: Format::Json,
+        is_stream: false,
+    };
+
     /// The protocol of a `POST` request. `None`: another protocol than Connect.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
@@ -54,15 +70,30 @@ impl Protocol {
             "application/connect+proto" => (Format::Proto, true),
             _ => return None,
         };
-        Some(Self { format, is_stream })
+        let style = Style::Connect;
+        Some(Self {
+            style,
+            format,
+            is_stream,
+        })
+    }
+
+    /// REST: JSON, and a line of JSON for each message of a stream.
+    pub(crate) fn rest(is_stream: bool) -> Self {
+        Self {
+            style: Style::Rest,
+            format: Format::Json,
+            is_stream,
+        }
     }
 
     pub(crate) fn content_type(self) -> HeaderValue {
-        HeaderValue::from_static(match (self.format, self.is_stream) {
-            (Format::Json, false) => "application/json",
-            (Format::Proto, false) => "application/proto",
-            (Format::Json, true) => "application/connect+json",
-            (Format::Proto, true) => "application/connect+proto",
+        HeaderValue::from_static(match (self.style, self.format, self.is_stream) {
+            (_, Format::Json, false) => "application/json",
+            (_, Format::Proto, false) => "application/proto",
+            (Style::Connect, Format::Json, true) => "application/connect+json",
+            (Style::Connect, Format::Proto, true) => "application/connect+proto",
+            (Style::Rest, _, true) => "application/jsonl",
         })
     }
 }
@@ -74,6 +105,8 @@ pub(crate) struct Call {
     pub(crate) method: MethodDescriptor,
     /// The end of the request's time-out.
     pub(crate) deadline: Option<Instant>,
+    /// Encoded fields that are merged into the message of the body.
+    fields: Bytes,
 }
 
 impl Call {
@@ -105,6 +138,36 @@ impl Call {
             };
             return Err(Status::unimplemented(message));
         }
+        Self::of(protocol, method, Bytes::new(), request, limit)
+    }
+
+    /// The gRPC request of a REST request.
+    ///
+    /// # Errors
+    /// The headers do not fit.
+    pub(crate) fn rest(routed: Routed, request: Request<Body>, limit: usize) -> Result<(Self, Request<Body>), Status> {
+        let Routed { method, fields } = routed;
+        let is_json = Protocol::of(request.headers()).is_some_and(|given| given == Protocol::JSON);
+        // A page of another site can make a browser send other types of bodies, but not this type.
+        if matches!(*request.method(), Method::POST | Method::PATCH) && !is_json {
+            return Err(Status::invalid_argument("Content-Type: application/json is needed"));
+        }
+        let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
+        let path = path.parse().map_err(|_| Status::internal("the method has no path"))?;
+        let protocol = Protocol::rest(method.is_server_streaming());
+        let (mut head, body) = request.into_parts();
+        head.method = Method::POST;
+        head.uri = path;
+        Self::of(protocol, method, fields.into(), Request::from_parts(head, body), limit)
+    }
+
+    fn of(
+        protocol: Protocol,
+        method: MethodDescriptor,
+        fields: Bytes,
+        request: Request<Body>,
+        limit: usize,
+    ) -> Result<(Self, Request<Body>), Status> {
         let (mut head, body) = request.into_parts();
         check_headers(&head.headers, protocol)?;
         let timeout = head
@@ -118,6 +181,7 @@ impl Call {
         let call = Self {
             protocol,
             method,
+            fields,
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(Duration::from_millis(timeout))),
         };
         for name in [CONTENT_ENCODING, ACCEPT_ENCODING, CONTENT_LENGTH, HOST] {
@@ -146,7 +210,7 @@ fn check_headers(headers: &HeaderMap, protocol: Protocol) -> Result<(), Status> 
             "Connect-Protocol-Version: only version 1 is supported",
         ));
     }
-    let name = if protocol.is_stream {
+    let name = if protocol.is_stream && protocol.style == Style::Connect {
         STREAM_ENCODING
     } else {
         CONTENT_ENCODING
@@ -185,12 +249,17 @@ struct RequestBody {
 impl RequestBody {
     fn message(&mut self) -> Result<Bytes, Status> {
         let mut read = std::mem::take(&mut self.read).freeze();
-        if self.call.protocol.is_stream {
+        if self.call.protocol.is_stream && self.call.protocol.style == Style::Connect {
             read = enveloped(read)?;
         }
         let message = match self.call.protocol.format {
             Format::Proto => read,
-            Format::Json => from_json(self.call.method.input(), &read)?.into(),
+            Format::Json => {
+                let mut message = from_json(self.call.method.input(), &read)?;
+                // Encoded messages that follow each other are merged.
+                message.extend_from_slice(&self.call.fields);
+                message.into()
+            }
         };
         let length = u32::try_from(message.len()).map_err(|_| Status::resource_exhausted("the message is too long"))?;
         let mut framed = BytesMut::with_capacity(PREFIX + message.len());

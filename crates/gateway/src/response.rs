@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, ETAG};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body as _, Frame};
@@ -13,18 +13,32 @@ use serde::Serialize;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::error::{Error, http_status};
-use crate::methods::{Methods, to_json};
-use crate::request::{COMPRESSED, Call, Format, PREFIX, Protocol};
+use crate::error::{Error, RestError, http_status};
+use crate::methods::{Methods, to_json, version};
+use crate::request::{COMPRESSED, Call, Format, PREFIX, Protocol, Style};
+use crate::rest::Unrouted;
 
 /// The flag of the last message of a stream.
 const END: u8 = 0b10;
 
+/// The response to a REST request without a method.
+pub(crate) fn unrouted(methods: &Methods, unrouted: &Unrouted) -> Response<Body> {
+    let mut head = Response::new(()).into_parts().0;
+    let (http_status, status) = unrouted.status();
+    if let Unrouted::OtherVerb(verbs) = unrouted {
+        let verbs: Vec<&str> = verbs.iter().map(http::Method::as_str).collect();
+        if let Ok(verbs) = HeaderValue::try_from(verbs.join(", ")) {
+            head.headers.insert(ALLOW, verbs);
+        }
+    }
+    rest_failure(head, methods, &status, http_status)
+}
+
 /// The response to a request that did not pass to the services.
 pub(crate) fn refusal(protocol: Protocol, methods: &Methods, status: &Status) -> Response<Body> {
     let mut head = Response::new(()).into_parts().0;
-    if !protocol.is_stream {
-        return failure(head, methods, status);
+    if !protocol.is_stream || protocol.style == Style::Rest {
+        return failure(head, protocol, methods, status);
     }
     head.headers.insert(CONTENT_TYPE, protocol.content_type());
     Response::from_parts(head, whole(end(methods, status, &HeaderMap::new())))
@@ -40,8 +54,12 @@ pub(crate) async fn translated(call: Call, methods: Arc<Methods>, response: Resp
     let (mut head, body) = response.into_parts();
     let early = Status::from_header_map(&head.headers);
     remove_protocol(&mut head.headers);
-    if call.protocol.is_stream {
-        head.headers.insert(CONTENT_TYPE, call.protocol.content_type());
+    let protocol = call.protocol;
+    if let (Some(status), Style::Rest) = (&early, protocol.style) {
+        return failure(head, protocol, &methods, status);
+    }
+    if protocol.is_stream {
+        head.headers.insert(CONTENT_TYPE, protocol.content_type());
         head.status = StatusCode::OK;
         let body = match early {
             Some(status) => whole(end(&methods, &status, &HeaderMap::new())),
@@ -59,11 +77,11 @@ pub(crate) async fn translated(call: Call, methods: Arc<Methods>, response: Resp
         return Response::from_parts(head, body);
     }
     if let Some(status) = early {
-        return failure(head, &methods, &status);
+        return failure(head, protocol, &methods, &status);
     }
     let (message, trailers) = match read(body).await {
         Ok(read) => read,
-        Err(status) => return failure(head, &methods, &status),
+        Err(status) => return failure(head, protocol, &methods, &status),
     };
     let status = Status::from_header_map(&trailers).unwrap_or_else(|| Status::internal("the answer has no status"));
     for (name, value) in &trailers {
@@ -74,15 +92,17 @@ pub(crate) async fn translated(call: Call, methods: Arc<Methods>, response: Resp
         }
     }
     if status.code() != Code::Ok {
-        return failure(head, &methods, &status);
+        return failure(head, protocol, &methods, &status);
     }
     match of_one_message(&call, message) {
-        Ok(message) => {
+        Ok((message, version)) => {
             head.status = StatusCode::OK;
-            head.headers.insert(CONTENT_TYPE, call.protocol.content_type());
+            head.headers.insert(CONTENT_TYPE, protocol.content_type());
+            let tag = version.and_then(|version| HeaderValue::try_from(format!("\"{version}\"")).ok());
+            head.headers.extend(tag.map(|tag| (ETAG, tag)));
             Response::from_parts(head, whole(message))
         }
-        Err(status) => failure(head, &methods, &status),
+        Err(status) => failure(head, protocol, &methods, &status),
     }
 }
 
@@ -99,11 +119,22 @@ fn remove_protocol(headers: &mut HeaderMap) {
 }
 
 /// The response of a unary call that failed. Errors are JSON, also if messages are binary.
-fn failure(mut head: Parts, methods: &Methods, status: &Status) -> Response<Body> {
+fn failure(mut head: Parts, protocol: Protocol, methods: &Methods, status: &Status) -> Response<Body> {
     head.status = http_status(status.code());
+    if protocol.style == Style::Rest {
+        let http_status = head.status;
+        return rest_failure(head, methods, status, http_status);
+    }
     head.headers
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Response::from_parts(head, whole(json(&Error::of(status, methods))))
+}
+
+fn rest_failure(mut head: Parts, methods: &Methods, status: &Status, http_status: StatusCode) -> Response<Body> {
+    head.status = http_status;
+    head.headers
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Response::from_parts(head, whole(json(&RestError::of(status, http_status, methods))))
 }
 
 fn json(value: &impl Serialize) -> Bytes {
@@ -147,10 +178,14 @@ async fn read(mut body: Body) -> Result<(BytesMut, HeaderMap), Status> {
     Ok((read, trailers))
 }
 
-/// The only message of a unary response, in the format of the call.
-fn of_one_message(call: &Call, mut read: BytesMut) -> Result<Bytes, Status> {
+/// The only message of a unary response, in the format of the call. For REST with the version of a resource.
+fn of_one_message(call: &Call, mut read: BytesMut) -> Result<(Bytes, Option<String>), Status> {
     let message = next_message(&mut read)?.ok_or_else(|| Status::internal("the answer has no message"))?;
-    formatted(call, message)
+    let version = match call.protocol.style {
+        Style::Connect => None,
+        Style::Rest => version(call.method.output(), message.clone()),
+    };
+    Ok((formatted(call, message)?, version))
 }
 
 fn formatted(call: &Call, message: Bytes) -> Result<Bytes, Status> {
@@ -188,6 +223,11 @@ fn envelope(flags: u8, message: &[u8]) -> Bytes {
     out.freeze()
 }
 
+/// A line of a REST stream. JSON of this gateway has no line breaks.
+fn line(message: &[u8]) -> Bytes {
+    [message, b"\n"].concat().into()
+}
+
 /// The last message of a stream.
 #[derive(Debug, Serialize)]
 struct EndOfStream {
@@ -220,7 +260,19 @@ struct ResponseStream {
 impl ResponseStream {
     fn ended(&mut self, status: &Status, trailers: &HeaderMap) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         self.is_done = true;
-        Poll::Ready(Some(Ok(Frame::data(end(&self.methods, status, trailers)))))
+        let last = match (self.call.protocol.style, status.code()) {
+            (Style::Connect, _) => end(&self.methods, status, trailers),
+            (Style::Rest, Code::Ok) => return Poll::Ready(None),
+            (Style::Rest, code) => line(&json(&RestError::of(status, http_status(code), &self.methods))),
+        };
+        Poll::Ready(Some(Ok(Frame::data(last))))
+    }
+
+    fn part(&self, message: &[u8]) -> Bytes {
+        match self.call.protocol.style {
+            Style::Connect => envelope(0, message),
+            Style::Rest => line(message),
+        }
     }
 }
 
@@ -235,7 +287,7 @@ impl http_body::Body for ResponseStream {
         loop {
             let next = next_message(&mut self.read);
             match next.and_then(|message| message.map(|message| formatted(&self.call, message)).transpose()) {
-                Ok(Some(message)) => return Poll::Ready(Some(Ok(Frame::data(envelope(0, &message))))),
+                Ok(Some(message)) => return Poll::Ready(Some(Ok(Frame::data(self.part(&message))))),
                 Ok(None) => {}
                 Err(status) => return self.ended(&status, &HeaderMap::new()),
             }

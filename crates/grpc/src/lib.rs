@@ -78,7 +78,7 @@ use rackwright_api::v1::operation_service_server::OperationServiceServer;
 use rackwright_api::v1::power_service_server::PowerServiceServer;
 use rackwright_api::v1::settings_service_server::SettingsServiceServer;
 use rackwright_api::v1::site_service_server::SiteServiceServer;
-use rackwright_api::{BARE_DESCRIPTORS, DESCRIPTORS};
+use rackwright_api::{BARE_DESCRIPTORS, DESCRIPTORS, REST};
 use rackwright_gateway::{Gateway, Methods};
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
@@ -168,7 +168,7 @@ pub async fn run(
     let services = routes(&core).add_service(health_service).add_service(reflection);
     let refusals = Refusals::new(core.metrics.calls_refused());
     let methods = Methods::new(&[BARE_DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET])?;
-    let methods = Arc::new(methods);
+    let methods = Arc::new(methods.with_rest(REST, "rackwright.v1")?);
     let (strangers, known) = split_by_identity(accepted);
     let serve = |server: Server, connections: mpsc::Receiver<Accepted>| {
         let (refusals, granting, pausing, recording) = (refusals.clone(), core.clone(), core.clone(), core.clone());

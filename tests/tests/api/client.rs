@@ -142,8 +142,19 @@ impl Api {
 
     /// Sends a `POST` request with this content type and body.
     pub async fn post(&self, path: &str, content_type: &str, body: impl Into<Bytes>) -> http::Response<Body> {
-        let uri = format!("{SERVER}{path}");
-        let request = http::Request::post(uri).header("content-type", content_type);
+        self.send("POST", path, content_type, body).await
+    }
+
+    /// Sends an HTTP request with this verb, content type and body.
+    pub async fn send(
+        &self,
+        verb: &str,
+        path: &str,
+        content_type: &str,
+        body: impl Into<Bytes>,
+    ) -> http::Response<Body> {
+        let request = http::Request::builder().method(verb).uri(format!("{SERVER}{path}"));
+        let request = request.header("content-type", content_type);
         let request = request.body(Body::new(http_body_util::Full::new(body.into())));
         let mut channel = self.channel.clone();
         std::future::poll_fn(|context| channel.poll_ready(context))

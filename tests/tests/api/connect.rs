@@ -1,4 +1,4 @@
-//! The same API by Connect: each call has the result of the call by gRPC, and curl is a client.
+//! The same API by Connect and by REST: each call has the result of the call by gRPC, and curl is a client.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
-use rackwright_api::v1;
+use rackwright_api::{REST, v1};
 use rackwright_lab as lab;
 use rackwright_tests::site::Site;
 use serde_json::{Value, json};
@@ -58,18 +58,21 @@ async fn first_message(response: http::Response<tonic::body::Body>) -> Option<(u
     }
 }
 
-/// The result of a call with an empty message: "ok", or the name of the error.
-async fn result(api: &Api, method: &Method) -> String {
+/// The result of a call: "ok", or the name of the error.
+async fn result(api: &Api, method: &Method, message: &Value) -> String {
     let of = |value: &Value| value["code"].as_str().expect("a code").to_owned();
+    let message = message.to_string();
     if method.streams_responses {
-        let response = api.post(&method.path(), JSON_STREAM, enveloped(b"{}")).await;
+        let response = api
+            .post(&method.path(), JSON_STREAM, enveloped(message.as_bytes()))
+            .await;
         assert_eq!(response.status(), 200, "{}", method.path());
         return match first_message(response).await {
             Some((2, end)) if !end["error"].is_null() => of(&end["error"]),
             _ => "ok".to_owned(),
         };
     }
-    let response = api.post(&method.path(), JSON, "{}").await;
+    let response = api.post(&method.path(), JSON, message).await;
     let is_ok = response.status().is_success();
     let body = response.into_body().collect().await.expect("a body").to_bytes();
     let value: Value = serde_json::from_slice(&body).expect("JSON");
@@ -89,16 +92,86 @@ fn each_call_by_connect_has_the_result_of_grpc() {
                 for (caller, api) in [("anonymous", &anonymous), ("viewer", &viewer), ("operator", &operator)] {
                     let by_grpc = api.call(&method.path(), Vec::new()).await;
                     let by_grpc = name(by_grpc.map_or_else(|status| status.code(), |_| Code::Ok));
-                    assert_eq!(result(api, method).await, by_grpc, "{} as {caller}", method.path());
+                    assert_eq!(
+                        result(api, method, &json!({})).await,
+                        by_grpc,
+                        "{} as {caller}",
+                        method.path()
+                    );
                     compared += 1;
                 }
             }
             assert!(compared > 250, "{compared}");
             // Calls that stream their requests need gRPC.
             for method in methods().iter().filter(|method| method.streams_requests) {
-                assert_eq!(result(&operator, method).await, "unimplemented", "{}", method.path());
+                assert_eq!(
+                    result(&operator, method, &json!({})).await,
+                    "unimplemented",
+                    "{}",
+                    method.path()
+                );
             }
             answers_have_the_same_content(&operator).await;
+        },
+    );
+}
+
+/// The result of a REST request: "ok", or the name of the error.
+async fn rest_result(api: &Api, verb: &str, path: &str) -> String {
+    let response = api.send(verb, path, JSON, "").await;
+    if response.status().is_success() {
+        return "ok".to_owned();
+    }
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    let value: Value = serde_json::from_slice(&body).expect("JSON");
+    let name = value["error"]["status"]
+        .as_str()
+        .expect("a status")
+        .to_ascii_lowercase();
+    name.replace("cancelled", "canceled")
+}
+
+#[test]
+fn each_path_of_the_table_is_the_call_of_its_method() {
+    lab::run_test(
+        "connect::each_path_of_the_table_is_the_call_of_its_method",
+        async |namespace| {
+            let (_lab, site, operator) = start(&namespace).await;
+            let viewer = Api::of_cli(&site.viewer("guest"));
+            let all = methods();
+            let lines = REST.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+            let mut compared = 0;
+            for line in lines {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let method = all
+                    .iter()
+                    .find(|method| method.path() == format!("/rackwright.v1.{}", words[2]));
+                let method = method.unwrap_or_else(|| panic!("{line}: no such method"));
+                // A variable {FIELD=nodes/*} is the field FIELD with the value nodes/none.
+                let (path, message) = match words[1].split_once('{') {
+                    None => (words[1].to_owned(), json!({})),
+                    Some((before, rest)) => {
+                        let (variable, after) = rest.split_once('}').expect("a closed variable");
+                        let (field, pattern) = variable.split_once('=').expect("a pattern");
+                        let value = pattern.replace('*', "none");
+                        let message = match field.split_once('.') {
+                            None => json!({ field: value }),
+                            Some((outer, inner)) => json!({ outer: { inner: value } }),
+                        };
+                        (format!("{before}{value}{after}"), message)
+                    }
+                };
+                for (caller, api) in [("viewer", &viewer), ("operator", &operator)] {
+                    let by_connect = result(api, method, &message).await;
+                    assert_eq!(
+                        rest_result(api, words[0], &path).await,
+                        by_connect,
+                        "{line} as {caller}"
+                    );
+                    compared += 1;
+                }
+            }
+            assert!(compared > 200, "{compared}");
         },
     );
 }
@@ -192,6 +265,30 @@ fn curl_enrols_a_node_and_watches() {
         );
         let fields = &error["details"][0]["debug"]["fieldViolations"];
         assert_eq!(fields[0]["field"], "node_id", "{error}");
+
+        // REST: the same node, and a change of the version that was seen.
+        let rest = |verb: &str, path: &str, further: &[&str]| {
+            let mut curl = curl(&site);
+            curl.args(["--request", verb, "--write-out", "\n%{http_code} %header{etag}"]);
+            curl.args(further).arg(format!("{SERVER}{path}"));
+            let output = curl.output().expect("curl runs");
+            let text = String::from_utf8(output.stdout).expect("text");
+            let (answer, status) = text.rsplit_once('\n').expect("a status");
+            let answer: Value = serde_json::from_str(answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
+            let (status, tag) = status.split_once(' ').expect("a status and a tag");
+            (status.to_owned(), tag.to_owned(), answer)
+        };
+        let (status, tag, node) = rest("GET", "/v1/nodes/n1", &[]);
+        assert_eq!((status.as_str(), &node["name"]), ("200", &json!("nodes/n1")), "{node}");
+        let version = node["metadata"]["resourceVersion"].as_str().expect("a version");
+        assert_eq!(tag, format!("\"{version}\""));
+        let stale = ["--header", "If-Match: \"0\"", "--header", "Idempotency-Key: by-curl-3"];
+        let (status, _, error) = rest("DELETE", "/v1/nodes/n1", &stale);
+        assert_eq!(
+            (status.as_str(), &error["error"]["status"]),
+            ("409", &json!("ABORTED")),
+            "{error}"
+        );
 
         // A stream: an envelope for each node, as long as curl reads.
         let mut watch = curl(&site);

@@ -1,202 +1,24 @@
-//! Connect requests in front of a scripted gRPC service.
+//! Connect requests.
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use bytes::{BufMut as _, Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use bytes::Bytes;
+use http::{Request, StatusCode};
 use http_body::Frame;
-use http_body_util::{BodyExt as _, StreamBody};
 use prost::Message as _;
-use rackwright_api::{DESCRIPTORS, v1};
-use rackwright_gateway::{Gateway, Methods};
-use serde_json::{Value, json};
-use tokio_stream::StreamExt as _;
+use rackwright_api::v1;
+use rackwright_gateway::Gateway;
+use serde_json::json;
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt as _};
-use tower::{Service, ServiceExt as _};
+use tower::ServiceExt as _;
 
-const LIMIT: usize = 100;
+use crate::common::{LIMIT, Scripted, framed, methods, node, not_found};
+
 const GET: &str = "/rackwright.v1.NodeService/GetNode";
 const WATCH: &str = "/rackwright.v1.NodeService/WatchNodes";
-
-/// A gRPC request as the service saw it.
-#[derive(Debug, Clone)]
-struct Seen {
-    path: String,
-    headers: HeaderMap,
-    /// The message, or the error of the body.
-    message: Result<Bytes, Status>,
-}
-
-/// A service that answers each request with these messages and this status.
-#[derive(Debug, Clone)]
-struct Scripted {
-    messages: Vec<Bytes>,
-    status: Status,
-    /// The status comes in the headers, without a body.
-    is_early: bool,
-    /// The body of the request is not read.
-    refuses: bool,
-    /// The answer, or the end of a stream, never comes.
-    hangs: bool,
-    seen: Arc<Mutex<Vec<Seen>>>,
-}
-
-fn framed(message: &[u8]) -> Bytes {
-    let mut out = BytesMut::new();
-    out.put_u8(0);
-    out.put_u32(u32::try_from(message.len()).expect("a short message"));
-    out.put(message);
-    out.freeze()
-}
-
-impl Service<Request<Body>> for Scripted {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let own = self.clone();
-        Box::pin(async move {
-            let (head, body) = request.into_parts();
-            if own.refuses {
-                return Ok(own.status.into_http());
-            }
-            let message = body.collect().await.map(|body| body.to_bytes());
-            let status = match &message {
-                Ok(_) => own.status.clone(),
-                Err(status) => status.clone(),
-            };
-            let is_early = own.is_early || message.is_err();
-            own.seen.lock().expect("no thread panicked").push(Seen {
-                path: head.uri.path().to_owned(),
-                headers: head.headers,
-                message,
-            });
-            if is_early {
-                return Ok(status.into_http());
-            }
-            let mut trailers = HeaderMap::new();
-            status.add_header(&mut trailers).expect("trailers");
-            trailers.insert("x-cost", HeaderValue::from_static("3"));
-            // One byte at a time: messages arrive in any pieces.
-            let bytes = own
-                .messages
-                .iter()
-                .flat_map(|message| framed(message))
-                .collect::<Vec<u8>>();
-            let frames = bytes
-                .into_iter()
-                .map(|byte| Frame::data(Bytes::copy_from_slice(&[byte])));
-            let frames = frames.chain((!own.hangs).then(|| Frame::trailers(trailers)));
-            let frames = tokio_stream::iter(frames.map(Ok::<_, Infallible>).collect::<Vec<_>>());
-            let body = match own.hangs {
-                true => Body::new(StreamBody::new(frames.chain(tokio_stream::pending()))),
-                false => Body::new(StreamBody::new(frames)),
-            };
-            let mut response = Response::new(body);
-            response
-                .headers_mut()
-                .insert("content-type", HeaderValue::from_static("application/grpc"));
-            response
-                .headers_mut()
-                .insert("x-served-by", HeaderValue::from_static("one"));
-            Ok(response)
-        })
-    }
-}
-
-impl Scripted {
-    fn new(messages: &[v1::Node], status: Status) -> Self {
-        Self {
-            messages: messages.iter().map(|node| node.encode_to_vec().into()).collect(),
-            status,
-            is_early: false,
-            refuses: false,
-            hangs: false,
-            seen: Arc::default(),
-        }
-    }
-
-    fn seen(&self) -> Seen {
-        let seen = self.seen.lock().expect("no thread panicked");
-        seen.last().cloned().expect("a request reached the service")
-    }
-
-    fn is_untouched(&self) -> bool {
-        self.seen.lock().expect("no thread panicked").is_empty()
-    }
-
-    /// The status, the headers and the body of the answer to a `POST` request.
-    async fn post(&self, path: &str, headers: &[(&'static str, &str)], body: impl Into<Bytes>) -> Answer {
-        let mut request = Request::post(path);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let body = http_body_util::Full::new(body.into());
-        self.send(request.body(Body::new(body)).expect("a request")).await
-    }
-
-    async fn send(&self, request: Request<Body>) -> Answer {
-        let methods = Arc::new(Methods::new(&[DESCRIPTORS]).expect("descriptors"));
-        let gateway = Gateway::new(self.clone(), methods, |_| LIMIT);
-        let (head, body) = gateway.oneshot(request).await.expect("no service fails").into_parts();
-        let body = body.collect().await.expect("a body");
-        assert!(body.trailers().is_none(), "Connect has no trailers");
-        Answer {
-            status: head.status,
-            headers: head.headers,
-            body: body.to_bytes(),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-impl Answer {
-    fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
-    }
-
-    /// The messages of a stream: flags, and JSON.
-    fn messages(&self) -> Vec<(u8, Value)> {
-        let (mut rest, mut messages) = (self.body.as_ref(), Vec::new());
-        while let Some((prefix, after)) = rest.split_at_checked(5) {
-            let length = u32::from_be_bytes(prefix[1..].try_into().expect("four bytes")) as usize;
-            messages.push((prefix[0], serde_json::from_slice(&after[..length]).expect("JSON")));
-            rest = &after[length..];
-        }
-        assert!(rest.is_empty(), "{rest:?}");
-        messages
-    }
-}
-
-fn node(name: &str) -> v1::Node {
-    v1::Node {
-        name: name.to_owned(),
-        ..v1::Node::default()
-    }
-}
-
-fn not_found() -> Status {
-    let details = ErrorDetails::with_resource_info("node", "nodes/n9", "", "does not exist");
-    Status::with_error_details(Code::NotFound, "node n9 does not exist", details)
-}
-
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 #[tokio::test]
@@ -486,8 +308,7 @@ async fn other_protocols_pass_unchanged() {
         let request = request
             .body(Body::new(http_body_util::Full::new(body.clone())))
             .expect("a request");
-        let methods = Arc::new(Methods::new(&[DESCRIPTORS]).expect("descriptors"));
-        let gateway = Gateway::new(service.clone(), methods, |_| 0);
+        let gateway = Gateway::new(service.clone(), methods(), |_| 0);
         let response = gateway.oneshot(request).await.expect("no service fails");
         assert_eq!(response.headers()["content-type"], "application/grpc");
         let seen = service.seen();

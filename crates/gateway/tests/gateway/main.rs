@@ -1,0 +1,5 @@
+//! The gateway in front of a scripted gRPC service.
+
+mod common;
+mod connect;
+mod rest;
