@@ -38,7 +38,7 @@ infiniband-diags       | fabric     | ibnetdiscover, smpquery, sminfo, ibqueryer
 qemu-utils             | test bench | image tests and bench-image: qemu-img
 curl                   | test bench | a client of the API that is not ours; bench-image: one of the tools that ours is compared with
 bmap-tools             | bench      | bench-image: one of the tools that ours is compared with
-python3-venv           | test bench | runs Redfish programs of other projects: an emulator (sushy-tools), validators (DMTF), a client (sushy)
+python3-venv           | test bench | runs programs of other projects: an emulator (sushy-tools), validators (DMTF, OpenAPI), a client (sushy)
 g++                    | test       | the fuzzer: libFuzzer is C++
 libssl-dev             | test       | the BMC client with TLS by OpenSSL (feature platform-tls)
 pkg-config             | test       | finds OpenSSL for the same

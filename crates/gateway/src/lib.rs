@@ -11,16 +11,19 @@
 
 mod error;
 mod methods;
+mod openapi;
 mod request;
 mod response;
 mod rest;
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::{Extensions, Method, Request, Response};
+use tonic::Status;
 use tonic::body::Body;
 use tower::Service;
 
@@ -29,21 +32,37 @@ use self::request::{Call, Protocol};
 pub use self::rest::TableError;
 use self::rest::Unrouted;
 
-/// The limit of a request's message in bytes, from the extensions of the request.
-pub type RequestLimit = fn(&Extensions) -> usize;
+/// The path of the OpenAPI document.
+const OPENAPI: &str = "/openapi.json";
+
+/// The rights of the peer of a request, from the extensions of the request.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerRights {
+    /// The most bytes of a request's message.
+    pub limit: fn(&Extensions) -> usize,
+    /// Whether the peer may read the OpenAPI document.
+    pub is_known: fn(&Extensions) -> bool,
+}
 
 /// gRPC services behind the gateway. Requests of other protocols pass unchanged.
 #[derive(Debug, Clone)]
 pub struct Gateway<S> {
     inner: S,
     methods: Arc<Methods>,
-    limit: RequestLimit,
+    openapi: Arc<OnceLock<Bytes>>,
+    rights: PeerRights,
 }
 
 impl<S> Gateway<S> {
     /// Puts `inner` with these methods behind the gateway.
-    pub fn new(inner: S, methods: Arc<Methods>, limit: RequestLimit) -> Self {
-        Self { inner, methods, limit }
+    pub fn new(inner: S, methods: Arc<Methods>, rights: PeerRights) -> Self {
+        let openapi = Arc::default();
+        Self {
+            inner,
+            methods,
+            openapi,
+            rights,
+        }
     }
 }
 
@@ -61,9 +80,15 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let limit = (self.limit)(request.extensions());
+        let limit = (self.rights.limit)(request.extensions());
         let methods = self.methods.clone();
         let uri = request.uri();
+        if uri.path() == OPENAPI && request.method() == Method::GET {
+            return match (self.rights.is_known)(request.extensions()) {
+                true => Box::pin(openapi(methods, self.openapi.clone())),
+                false => Box::pin(std::future::ready(Ok(response::unknown_peer(&methods)))),
+            };
+        }
         if uri.path().starts_with(rest::ROOT) {
             let found = methods
                 .routes()
@@ -106,5 +131,30 @@ where
             let in_time = tokio::time::timeout_at(deadline, translated).await;
             in_time.unwrap_or_else(|_| Ok(response::refusal(protocol, &known, &response::late())))
         })
+    }
+}
+
+/// The OpenAPI document, which is made for its first reader.
+async fn openapi(methods: Arc<Methods>, made: Arc<OnceLock<Bytes>>) -> Result<Response<Body>, Infallible> {
+    if let Some(document) = made.get() {
+        return Ok(response::document(document.clone()));
+    }
+    let source = methods.clone();
+    let result = tokio::task::spawn_blocking(move || source.openapi()).await;
+    let internal = |error: &dyn std::fmt::Display| {
+        let status = Status::internal(format!("the OpenAPI document cannot be made: {error}"));
+        Ok(response::rest_refusal(&methods, &status))
+    };
+    match result {
+        Ok(Ok(Some(document))) => {
+            let document = made.get_or_init(|| document.to_string().into());
+            Ok(response::document(document.clone()))
+        }
+        Ok(Ok(None)) => Ok(response::rest_refusal(
+            &methods,
+            &Status::not_found("there is no OpenAPI document"),
+        )),
+        Ok(Err(error)) => internal(&error),
+        Err(error) => internal(&error),
     }
 }

@@ -6,11 +6,12 @@ use bytes::Bytes;
 use prost::Message as _;
 use prost_reflect::prost_types::FileDescriptorSet;
 use prost_reflect::{
-    DescriptorError as PoolError, DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor,
-    MethodDescriptor,
+    DescriptorError as PoolError, DescriptorPool, DeserializeOptions, DynamicMessage, FileDescriptor,
+    MessageDescriptor, MethodDescriptor,
 };
 use tonic::Status;
 
+use crate::openapi;
 use crate::rest::{Routes, TableError};
 
 /// The descriptors of the services cannot be used.
@@ -47,6 +48,17 @@ pub struct Methods {
     pool: DescriptorPool,
     by_path: BTreeMap<String, MethodDescriptor>,
     routes: Routes,
+    openapi: Option<OpenApi>,
+}
+
+/// The source of the OpenAPI document.
+#[derive(Debug)]
+struct OpenApi {
+    descriptors: &'static [u8],
+    table: String,
+    package: String,
+    title: String,
+    version: String,
 }
 
 impl Methods {
@@ -79,6 +91,7 @@ impl Methods {
         Ok(Self {
             by_path: by_path.collect(),
             routes: Routes::default(),
+            openapi: None,
             pool,
         })
     }
@@ -92,9 +105,44 @@ impl Methods {
         Ok(self)
     }
 
+    /// With an OpenAPI document of the REST paths at `/openapi.json`, for peers that are known. `descriptors` have the
+    /// comments of the services.
+    #[must_use]
+    pub fn with_openapi(
+        mut self,
+        descriptors: &'static [u8],
+        (table, package): (&str, &str),
+        (title, version): (&str, &str),
+    ) -> Self {
+        self.openapi = Some(OpenApi {
+            descriptors,
+            table: table.to_owned(),
+            package: package.to_owned(),
+            title: title.to_owned(),
+            version: version.to_owned(),
+        });
+        self
+    }
+
+    /// The OpenAPI 3.1 document. `None`: there is no source.
+    ///
+    /// # Errors
+    /// The source does not parse.
+    pub fn openapi(&self) -> Result<Option<serde_json::Value>, Box<dyn std::error::Error + Send + Sync>> {
+        let Some(source) = &self.openapi else {
+            return Ok(None);
+        };
+        let methods = Self::new(&[source.descriptors])?.with_rest(&source.table, &source.package)?;
+        Ok(Some(openapi::document(&methods, &source.title, &source.version)))
+    }
+
+    pub(crate) fn files(&self) -> impl Iterator<Item = FileDescriptor> {
+        self.pool.files()
+    }
+
     /// The full names of the methods with a REST path.
     pub fn with_rest_paths(&self) -> impl Iterator<Item = &str> {
-        self.routes.methods().map(MethodDescriptor::full_name)
+        self.routes.all().map(|route| route.method.full_name())
     }
 
     /// The paths of all methods.

@@ -34,6 +34,26 @@ pub(crate) fn unrouted(methods: &Methods, unrouted: &Unrouted) -> Response<Body>
     rest_failure(head, methods, &status, http_status)
 }
 
+/// The error of a REST request.
+pub(crate) fn rest_refusal(methods: &Methods, status: &Status) -> Response<Body> {
+    let head = Response::new(()).into_parts().0;
+    rest_failure(head, methods, status, http_status(status.code()))
+}
+
+/// The response to a peer that may not read the OpenAPI document.
+pub(crate) fn unknown_peer(methods: &Methods) -> Response<Body> {
+    let message = "this document needs a client certificate, and the connection has none";
+    rest_refusal(methods, &Status::unauthenticated(message))
+}
+
+/// A JSON document.
+pub(crate) fn document(json: Bytes) -> Response<Body> {
+    let mut response = Response::new(whole(json));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
+
 /// The response to a request that did not pass to the services.
 pub(crate) fn refusal(protocol: Protocol, methods: &Methods, status: &Status) -> Response<Body> {
     let mut head = Response::new(()).into_parts().0;

@@ -15,7 +15,7 @@ use crate::methods::Methods;
 /// Before the paths of the table.
 pub(crate) const ROOT: &str = "/v1/";
 /// The field of a changing request with the key and the version.
-const MUTATION: &str = "mutation";
+pub(crate) const MUTATION: &str = "mutation";
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// A fault of the table.
@@ -37,21 +37,21 @@ impl std::error::Error for TableError {}
 
 /// A part of a path between two slashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Segment {
+pub(crate) enum Segment {
     Literal(String),
     Any,
 }
 
 /// A path with its method.
 #[derive(Debug)]
-struct Route {
-    verb: Method,
-    segments: Vec<Segment>,
+pub(crate) struct Route {
+    pub(crate) verb: Method,
+    pub(crate) segments: Vec<Segment>,
     /// The word after the last colon.
-    action: Option<String>,
+    pub(crate) action: Option<String>,
     /// The field that the path sets: its path in the request, and its first and last segment.
-    variable: Option<(String, usize, usize)>,
-    method: MethodDescriptor,
+    pub(crate) variable: Option<(String, usize, usize)>,
+    pub(crate) method: MethodDescriptor,
 }
 
 /// All REST paths.
@@ -84,7 +84,7 @@ impl Unrouted {
     pub(crate) fn status(&self) -> (StatusCode, Status) {
         match self {
             Self::NotFound => {
-                let message = "no method has this path; docs/api.md names the table of all paths";
+                let message = "no method has this path; /openapi.json describes all paths";
                 (StatusCode::NOT_FOUND, Status::not_found(message))
             }
             Self::OtherVerb(verbs) => {
@@ -227,9 +227,9 @@ impl Routes {
         Ok(routes)
     }
 
-    /// The methods of all paths.
-    pub(crate) fn methods(&self) -> impl Iterator<Item = &MethodDescriptor> {
-        self.by_length.values().flatten().map(|route| &route.method)
+    /// All routes, in no order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Route> {
+        self.by_length.values().flatten()
     }
 
     /// The method of a request, and its fields apart from the body.

@@ -79,7 +79,7 @@ use rackwright_api::v1::power_service_server::PowerServiceServer;
 use rackwright_api::v1::settings_service_server::SettingsServiceServer;
 use rackwright_api::v1::site_service_server::SiteServiceServer;
 use rackwright_api::{BARE_DESCRIPTORS, DESCRIPTORS, REST};
-use rackwright_gateway::{Gateway, Methods};
+use rackwright_gateway::{Gateway, Methods, PeerRights};
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
 use rackwright_ground::tls::{self, Accepted};
@@ -95,6 +95,9 @@ use tonic_health::server::{HealthReporter, health_reporter};
 
 use self::access::{Gate, Refusals};
 use self::connection::{Connection, Peer};
+
+/// The package of the services.
+const PACKAGE: &str = "rackwright.v1";
 
 /// Largest message from a member, in bytes.
 const MESSAGE_MAX: usize = 8 << 20;
@@ -168,7 +171,9 @@ pub async fn run(
     let services = routes(&core).add_service(health_service).add_service(reflection);
     let refusals = Refusals::new(core.metrics.calls_refused());
     let methods = Methods::new(&[BARE_DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET])?;
-    let methods = Arc::new(methods.with_rest(REST, "rackwright.v1")?);
+    let methods = methods.with_rest(REST, PACKAGE)?;
+    let about = ("Rackwright", env!("CARGO_PKG_VERSION"));
+    let methods = Arc::new(methods.with_openapi(DESCRIPTORS, (REST, PACKAGE), about));
     let (strangers, known) = split_by_identity(accepted);
     let serve = |server: Server, connections: mpsc::Receiver<Accepted>| {
         let (refusals, granting, pausing, recording) = (refusals.clone(), core.clone(), core.clone(), core.clone());
@@ -179,7 +184,7 @@ pub async fn run(
             .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
             .http2_keepalive_timeout(Some(std::time::Duration::from_secs(20)))
             .layer(tower::layer::layer_fn(move |inner| {
-                Gateway::new(inner, methods.clone(), request_limit)
+                Gateway::new(inner, methods.clone(), RIGHTS)
             }))
             .layer(tower::layer::layer_fn(traced::Traced))
             .layer(tower::layer::layer_fn(move |services| audited::Audited {
@@ -211,13 +216,17 @@ pub async fn run(
     Ok(())
 }
 
-/// The longest message of a Connect request in bytes. A peer without a certificate has the limit of the open calls.
-fn request_limit(extensions: &Extensions) -> usize {
-    let peer = Peer::from_extensions(extensions);
-    match peer.and_then(|peer| peer.identity(clock::now())) {
-        Some(_) => MESSAGE_MAX,
-        None => access::OPEN_MAX,
-    }
+/// A peer without a certificate has the limit of the open calls.
+const RIGHTS: PeerRights = PeerRights {
+    limit: |extensions| match is_known(extensions) {
+        true => MESSAGE_MAX,
+        false => access::OPEN_MAX,
+    },
+    is_known,
+};
+
+fn is_known(extensions: &Extensions) -> bool {
+    Peer::from_extensions(extensions).is_some_and(|peer| peer.identity(clock::now()).is_some())
 }
 
 /// Prefix of the service names for health checks of single parts of the daemon: "rackwright.parts/runner".

@@ -290,6 +290,24 @@ fn curl_enrols_a_node_and_watches() {
             "{error}"
         );
 
+        let (status, _, document) = rest("GET", "/openapi.json", &[]);
+        assert_eq!((status.as_str(), &document["openapi"]), ("200", &json!("3.1.0")));
+        let [authority, _] = files(&site.dir().join("cli"));
+        let mut anonymous = Command::new("curl");
+        anonymous.args([
+            "--silent",
+            "--http2",
+            "--write-out",
+            "%{http_code}",
+            "--output",
+            "/dev/null",
+        ]);
+        anonymous
+            .arg("--cacert")
+            .arg(authority)
+            .arg(format!("{SERVER}/openapi.json"));
+        assert_eq!(anonymous.output().expect("curl runs").stdout, b"401");
+
         // A stream: an envelope for each node, as long as curl reads.
         let mut watch = curl(&site);
         watch.args([

@@ -12,7 +12,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use prost::Message as _;
 use rackwright_api::{DESCRIPTORS, REST, v1};
-use rackwright_gateway::{Gateway, Methods};
+use rackwright_gateway::{Gateway, Methods, PeerRights};
 use serde_json::Value;
 use tokio_stream::StreamExt as _;
 use tonic::body::Body;
@@ -155,7 +155,7 @@ impl Scripted {
     }
 
     pub async fn send(&self, request: Request<Body>) -> Answer {
-        let gateway = Gateway::new(self.clone(), methods(), |_| LIMIT);
+        let gateway = Gateway::new(self.clone(), methods(), rights());
         let (head, body) = gateway.oneshot(request).await.expect("no service fails").into_parts();
         let body = body.collect().await.expect("a body");
         assert!(body.trailers().is_none(), "Connect has no trailers");
@@ -208,6 +208,14 @@ pub fn node(name: &str) -> v1::Node {
 pub fn not_found() -> Status {
     let details = ErrorDetails::with_resource_info("node", "nodes/n9", "", "does not exist");
     Status::with_error_details(Code::NotFound, "node n9 does not exist", details)
+}
+
+/// A peer that is known, with the limit of the tests.
+pub fn rights() -> PeerRights {
+    PeerRights {
+        limit: |_| LIMIT,
+        is_known: |_| true,
+    }
 }
 
 /// The methods of the API with their REST paths.

@@ -15,7 +15,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::ServiceExt as _;
 
-use crate::common::{LIMIT, Scripted, framed, methods, node, not_found};
+use crate::common::{LIMIT, Scripted, framed, methods, node, not_found, rights};
 
 const GET: &str = "/rackwright.v1.NodeService/GetNode";
 const WATCH: &str = "/rackwright.v1.NodeService/WatchNodes";
@@ -308,7 +308,7 @@ async fn other_protocols_pass_unchanged() {
         let request = request
             .body(Body::new(http_body_util::Full::new(body.clone())))
             .expect("a request");
-        let gateway = Gateway::new(service.clone(), methods(), |_| 0);
+        let gateway = Gateway::new(service.clone(), methods(), rights());
         let response = gateway.oneshot(request).await.expect("no service fails");
         assert_eq!(response.headers()["content-type"], "application/grpc");
         let seen = service.seen();

@@ -2,4 +2,5 @@
 
 mod common;
 mod connect;
+mod openapi;
 mod rest;
