@@ -266,69 +266,76 @@ fn curl_enrols_a_node_and_watches() {
         let fields = &error["details"][0]["debug"]["fieldViolations"];
         assert_eq!(fields[0]["field"], "node_id", "{error}");
 
-        // REST: the same node, and a change of the version that was seen.
-        let rest = |verb: &str, path: &str, further: &[&str]| {
-            let mut curl = curl(&site);
-            curl.args(["--request", verb, "--write-out", "\n%{http_code} %header{etag}"]);
-            curl.args(further).arg(format!("{SERVER}{path}"));
-            let output = curl.output().expect("curl runs");
-            let text = String::from_utf8(output.stdout).expect("text");
-            let (answer, status) = text.rsplit_once('\n').expect("a status");
-            let answer: Value = serde_json::from_str(answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
-            let (status, tag) = status.split_once(' ').expect("a status and a tag");
-            (status.to_owned(), tag.to_owned(), answer)
-        };
-        let (status, tag, node) = rest("GET", "/v1/nodes/n1", &[]);
-        assert_eq!((status.as_str(), &node["name"]), ("200", &json!("nodes/n1")), "{node}");
-        let version = node["metadata"]["resourceVersion"].as_str().expect("a version");
-        assert_eq!(tag, format!("\"{version}\""));
-        let stale = ["--header", "If-Match: \"0\"", "--header", "Idempotency-Key: by-curl-3"];
-        let (status, _, error) = rest("DELETE", "/v1/nodes/n1", &stale);
-        assert_eq!(
-            (status.as_str(), &error["error"]["status"]),
-            ("409", &json!("ABORTED")),
-            "{error}"
-        );
-
-        let (status, _, document) = rest("GET", "/openapi.json", &[]);
-        assert_eq!((status.as_str(), &document["openapi"]), ("200", &json!("3.1.0")));
-        let [authority, _] = files(&site.dir().join("cli"));
-        let mut anonymous = Command::new("curl");
-        anonymous.args([
-            "--silent",
-            "--http2",
-            "--write-out",
-            "%{http_code}",
-            "--output",
-            "/dev/null",
-        ]);
-        anonymous
-            .arg("--cacert")
-            .arg(authority)
-            .arg(format!("{SERVER}/openapi.json"));
-        assert_eq!(anonymous.output().expect("curl runs").stdout, b"401");
-
-        // A stream: an envelope for each node, as long as curl reads.
-        let mut watch = curl(&site);
-        watch.args([
-            "--header",
-            "Content-Type: application/connect+json",
-            "--data-binary",
-            "@-",
-            "--max-time",
-            "3",
-        ]);
-        watch.arg(format!("{SERVER}/rackwright.v1.NodeService/WatchNodes"));
-        let mut watch = watch
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("curl runs");
-        std::io::Write::write_all(&mut watch.stdin.take().expect("its input"), &enveloped(b"{}")).expect("written");
-        let output = watch.wait_with_output().expect("curl ends");
-        let length = u32::from_be_bytes(output.stdout[1..5].try_into().expect("four bytes")) as usize;
-        let first: Value = serde_json::from_slice(&output.stdout[5..5 + length]).expect("JSON");
-        assert_eq!(first["node"]["name"], "nodes/n1", "{first}");
+        by_rest(&site);
+        watched(&site);
         drop(operator);
     });
+}
+
+/// REST: the same node, a change of another version than the present one, and the OpenAPI document.
+fn by_rest(site: &Site) {
+    let rest = |verb: &str, path: &str, further: &[&str]| {
+        let mut curl = curl(site);
+        curl.args(["--request", verb, "--write-out", "\n%{http_code} %header{etag}"]);
+        curl.args(further).arg(format!("{SERVER}{path}"));
+        let output = curl.output().expect("curl runs");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let (answer, status) = text.rsplit_once('\n').expect("a status");
+        let answer: Value = serde_json::from_str(answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
+        let (status, tag) = status.split_once(' ').expect("a status and a tag");
+        (status.to_owned(), tag.to_owned(), answer)
+    };
+    let (status, tag, node) = rest("GET", "/v1/nodes/n1", &[]);
+    assert_eq!((status.as_str(), &node["name"]), ("200", &json!("nodes/n1")), "{node}");
+    let version = node["metadata"]["resourceVersion"].as_str().expect("a version");
+    assert_eq!(tag, format!("\"{version}\""));
+    let stale = ["--header", "If-Match: \"0\"", "--header", "Idempotency-Key: by-curl-3"];
+    let (status, _, error) = rest("DELETE", "/v1/nodes/n1", &stale);
+    assert_eq!(
+        (status.as_str(), &error["error"]["status"]),
+        ("409", &json!("ABORTED")),
+        "{error}"
+    );
+
+    let (status, _, document) = rest("GET", "/openapi.json", &[]);
+    assert_eq!((status.as_str(), &document["openapi"]), ("200", &json!("3.1.0")));
+    let [authority, _] = files(&site.dir().join("cli"));
+    let mut anonymous = Command::new("curl");
+    anonymous.args([
+        "--silent",
+        "--http2",
+        "--write-out",
+        "%{http_code}",
+        "--output",
+        "/dev/null",
+    ]);
+    anonymous
+        .arg("--cacert")
+        .arg(authority)
+        .arg(format!("{SERVER}/openapi.json"));
+    assert_eq!(anonymous.output().expect("curl runs").stdout, b"401");
+}
+
+/// A stream: an envelope for each node, as long as curl reads.
+fn watched(site: &Site) {
+    let mut watch = curl(site);
+    watch.args([
+        "--header",
+        "Content-Type: application/connect+json",
+        "--data-binary",
+        "@-",
+        "--max-time",
+        "3",
+    ]);
+    watch.arg(format!("{SERVER}/rackwright.v1.NodeService/WatchNodes"));
+    let mut watch = watch
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("curl runs");
+    std::io::Write::write_all(&mut watch.stdin.take().expect("its input"), &enveloped(b"{}")).expect("written");
+    let output = watch.wait_with_output().expect("curl ends");
+    let length = u32::from_be_bytes(output.stdout[1..5].try_into().expect("four bytes")) as usize;
+    let first: Value = serde_json::from_slice(&output.stdout[5..5 + length]).expect("JSON");
+    assert_eq!(first["node"]["name"], "nodes/n1", "{first}");
 }
