@@ -187,6 +187,13 @@ FLEET_ARGS ?=
 bench-fleet: deps-bench release ## NODES simulated machines through their whole life, 1,000 and 10,000 if not said; prints JSON
 	@for nodes in $(NODES); do target/release/rackwright-bench fleet --nodes $$nodes $(FLEET_ARGS); done
 
+# Arguments of bench-api: API_ARGS='--calls 20000'.
+API_ARGS ?=
+
+.PHONY: bench-api
+bench-api: deps-bench release ## A call by gRPC, Connect and REST on one connection; prints JSON
+	@target/release/rackwright-bench api $(API_ARGS)
+
 # Arguments of bench-placement: PLACEMENT_ARGS='validation', 'plan', 'latency --pods 98', or 'trace --days 30'.
 PLACEMENT_ARGS ?=
 

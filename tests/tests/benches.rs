@@ -51,6 +51,26 @@ fn the_fleet_benchmark_takes_all_machines_through_their_life() {
     assert_eq!(with(&lines, "phase", "list").len(), 1, "{lines:?}");
 }
 
+/// `make bench-api` with four machines.
+#[test]
+fn the_api_benchmark_compares_the_forms_of_a_call() {
+    let mut command = Command::new(program("rackwright-bench"));
+    command.args(["api", "--nodes", "4", "--calls", "20"]);
+    let (lines, is_success) = lines(&mut command);
+    assert!(is_success, "{lines:?}");
+    for call in ["GetNode", "ListNodes"] {
+        let forms = with(&lines, "call", call);
+        let names: Vec<&str> = forms.iter().filter_map(|line| line["form"].as_str()).collect();
+        assert_eq!(names, ["grpc", "connect-proto", "connect-json", "rest"], "{lines:?}");
+        for line in &forms {
+            positive(line, &["us", "ratio", "response_bytes"]);
+        }
+        assert_eq!(forms[0]["ratio"], 1.0, "{}", forms[0]);
+        let bytes = |form: usize| forms[form]["response_bytes"].as_u64();
+        assert!(bytes(2) > bytes(0) && bytes(3) > bytes(0), "JSON is longer than binary: {lines:?}");
+    }
+}
+
 /// `make bench-placement` with one pod and one measured day. The program also fails if placement is slower than its aim, which
 /// these unoptimised programs may be: the exit status is ignored.
 #[test]

@@ -65,6 +65,44 @@ pub struct FleetArgs {
     pub programs: Option<PathBuf>,
 }
 
+impl FleetArgs {
+    /// This number of machines, and the defaults.
+    pub fn of_nodes(nodes: usize, programs: Option<PathBuf>) -> Self {
+        Self {
+            nodes,
+            profile: ProfileArg::Instant,
+            store: StoreArg::Sqlite,
+            database: None,
+            phases: vec![PhaseArg::Enrol, PhaseArg::Inspect],
+            idle: Duration::from_secs(60),
+            interval: Duration::from_secs(300),
+            streams: 0,
+            parallel: 64,
+            alone: 0,
+            speed: 1.0,
+            identity: IdentityArg::Tpm,
+            faults: None,
+            patience: Duration::from_secs(600),
+            keep: None,
+            programs,
+        }
+    }
+}
+
+/// `rackwright-bench api`
+#[derive(Debug, Clone, Args)]
+pub struct ApiArgs {
+    /// Number of machines
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    pub nodes: usize,
+    /// Number of calls of each method in each form and round
+    #[arg(long, default_value_t = 5000, value_name = "N")]
+    pub calls: usize,
+    /// Directory with rackwrightd and rackwright-sim (default: the directory of this program)
+    #[arg(long, value_name = "DIR")]
+    pub programs: Option<PathBuf>,
+}
+
 /// A timing profile of the simulator.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum ProfileArg {

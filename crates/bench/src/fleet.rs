@@ -293,7 +293,8 @@ impl Run<'_> {
     }
 }
 
-fn print(cx: &Cx, report: &impl Serialize) -> Result<(), CliError> {
+/// Prints a line of JSON.
+pub fn print(cx: &Cx, report: &impl Serialize) -> Result<(), CliError> {
     let line = serde_json::to_string(report).map_err(|e| CliError::BadAnswer(e.to_string()))?;
     cx.ui.line(&line)
 }

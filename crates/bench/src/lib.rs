@@ -1,6 +1,7 @@
 //! `rackwright-bench`: measures the cost of the control plane. The program itself starts the processes that it measures.
 
 mod alone;
+mod api;
 mod args;
 mod fleet;
 mod identity;
@@ -40,6 +41,10 @@ enum BenchCommand {
     /// JSON object per line: one for each phase, then one for all phases. Ends with an error if a node does not reach the
     /// final state of the run.
     Fleet(args::FleetArgs),
+    /// Compare the cost of a call by gRPC, Connect and REST
+    ///
+    /// Starts rackwrightd with inspected machines. Prints one JSON object per line: one for each method and form.
+    Api(args::ApiArgs),
 }
 
 /// Runs the program with the process's own arguments and returns its exit code. `docs/cli.md` lists the exit codes.
@@ -61,6 +66,7 @@ async fn run(cx: &Cx, command: BenchCommand) -> Result<(), CliError> {
     let work = async {
         match command {
             BenchCommand::Fleet(args) => fleet::run(cx, args).await,
+            BenchCommand::Api(args) => api::run(cx, args).await,
         }
     };
     tokio::select! {
