@@ -67,7 +67,10 @@ fn the_api_benchmark_compares_the_forms_of_a_call() {
         }
         assert_eq!(forms[0]["ratio"], 1.0, "{}", forms[0]);
         let bytes = |form: usize| forms[form]["response_bytes"].as_u64();
-        assert!(bytes(2) > bytes(0) && bytes(3) > bytes(0), "JSON is longer than binary: {lines:?}");
+        assert!(
+            bytes(2) > bytes(0) && bytes(3) > bytes(0),
+            "JSON is longer than binary: {lines:?}"
+        );
     }
 }
 
