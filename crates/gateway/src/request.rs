@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use http_body::Frame;
 use prost_reflect::MethodDescriptor;
@@ -26,7 +26,6 @@ const TIMEOUT_MAX: u64 = 99_999_999;
 const VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
 const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
 const STREAM_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
-const STREAM_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("connect-accept-encoding");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// The form of the messages.
@@ -169,12 +168,10 @@ impl Call {
         limit: usize,
     ) -> Result<(Self, Request<Body>), Status> {
         let (mut head, body) = request.into_parts();
-        check_headers(&head.headers, protocol)?;
-        let timeout = head
-            .headers
-            .remove(TIMEOUT)
-            .map(|value| milliseconds(&value))
-            .transpose()?;
+        let headers = std::mem::take(&mut head.headers);
+        check_headers(&headers, protocol)?;
+        let timeout = headers.get(TIMEOUT).map(milliseconds).transpose()?;
+        head.headers = metadata(headers);
         if let Some(timeout) = timeout {
             head.headers.insert(GRPC_TIMEOUT, grpc_timeout(timeout)?);
         }
@@ -184,12 +181,6 @@ impl Call {
             fields,
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(Duration::from_millis(timeout))),
         };
-        for name in [CONTENT_ENCODING, ACCEPT_ENCODING, CONTENT_LENGTH, HOST] {
-            head.headers.remove(name);
-        }
-        for name in [VERSION, STREAM_ENCODING, STREAM_ACCEPT_ENCODING] {
-            head.headers.remove(name);
-        }
         head.headers
             .insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -202,6 +193,24 @@ impl Call {
         };
         Ok((call, Request::from_parts(head, Body::new(body))))
     }
+}
+
+/// The headers that are metadata of a call: those of HTTP, of Connect and of gRPC itself are left out.
+fn metadata(headers: HeaderMap) -> HeaderMap {
+    let is_metadata = |name: &HeaderName| match name.as_str() {
+        "accept-encoding" | "content-encoding" | "content-length" | "content-type" | "host" | "te" => false,
+        name => !name.starts_with("connect-") && !name.starts_with("grpc-"),
+    };
+    let mut kept = HeaderMap::new();
+    let mut last = None;
+    // Of several values of a header, only the first one comes with the name.
+    for (name, value) in headers {
+        last = name.or(last);
+        if let Some(name) = last.as_ref().filter(|name| is_metadata(name)) {
+            kept.append(name.clone(), value);
+        }
+    }
+    kept
 }
 
 fn check_headers(headers: &HeaderMap, protocol: Protocol) -> Result<(), Status> {

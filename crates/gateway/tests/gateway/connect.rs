@@ -30,6 +30,7 @@ async fn a_unary_call_in_json_is_the_same_call_in_grpc() {
         ("connect-timeout-ms", "2500"),
         ("accept-encoding", "gzip"),
         ("x-own", "kept"),
+        ("grpc-encoding", "gzip"),
     ];
     let answer = service
         .post(GET, &headers, r#"{"name": "nodes/n1", "readMask": "name,spec"}"#)
@@ -66,6 +67,7 @@ async fn a_unary_call_in_json_is_the_same_call_in_grpc() {
         "content-length",
         "connect-timeout-ms",
         "connect-protocol-version",
+        "grpc-encoding",
     ] {
         assert_eq!(header(name), None, "{name}");
     }
