@@ -1,9 +1,8 @@
 //! The [Connect protocol](https://connectrpc.com/docs/protocol) in front of gRPC services: unary calls and server streams,
 //! in JSON and in binary.
 //!
-//! The gateway makes a gRPC request of each Connect request, and a Connect response of the gRPC response. Path, metadata and
-//! the extensions of the request stay, so the services behind the gateway check the caller of both protocols by the same
-//! code. The body of a request is read only when the service behind the gateway reads it.
+//! The gateway makes a gRPC request of each Connect request, and a Connect response of the gRPC response. The extensions
+//! of the request stay, and the path is that of the gRPC method: the services check the caller of each form by the same code. The body of a request is read only when the service behind the gateway reads it.
 //!
 //! The paths of a table give the same methods a REST form: `GET /v1/nodes/n1` is a call of `GetNode`.
 //!
@@ -18,11 +17,12 @@ mod rest;
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Extensions, Method, Request, Response};
+use http::{Extensions, HeaderMap, Method, Request, Response};
+use tokio::sync::OnceCell;
 use tonic::Status;
 use tonic::body::Body;
 use tower::Service;
@@ -38,18 +38,18 @@ const OPENAPI: &str = "/openapi.json";
 /// The rights of the peer of a request, from the extensions of the request.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerRights {
-    /// The most bytes of a request's message.
-    pub limit: fn(&Extensions) -> usize,
+    /// The most bytes of a message to the gRPC method with this path.
+    pub limit: fn(&Extensions, &str) -> usize,
     /// Whether the peer may read the OpenAPI document.
-    pub is_known: fn(&Extensions) -> bool,
+    pub reads_openapi: fn(&Extensions) -> bool,
 }
 
-/// gRPC services behind the gateway. Requests of other protocols pass unchanged.
+/// gRPC services behind the gateway. gRPC requests pass unchanged.
 #[derive(Debug, Clone)]
 pub struct Gateway<S> {
     inner: S,
     methods: Arc<Methods>,
-    openapi: Arc<OnceLock<Bytes>>,
+    openapi: Arc<OnceCell<Bytes>>,
     rights: PeerRights,
 }
 
@@ -80,37 +80,23 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let limit = (self.rights.limit)(request.extensions());
-        let methods = self.methods.clone();
-        let uri = request.uri();
-        if uri.path() == OPENAPI && request.method() == Method::GET {
-            return match (self.rights.is_known)(request.extensions()) {
-                true => Box::pin(openapi(methods, self.openapi.clone())),
-                false => Box::pin(std::future::ready(Ok(response::unknown_peer(&methods)))),
-            };
-        }
-        if uri.path().starts_with(rest::ROOT) {
-            let found = methods
-                .routes()
-                .find(request.method(), uri.path(), uri.query(), request.headers());
-            let call = found.and_then(|routed| Call::rest(routed, request, limit).map_err(Unrouted::Status));
-            return match call {
-                Ok((call, request)) => self.forward(call, request),
-                Err(unrouted) => Box::pin(std::future::ready(Ok(response::unrouted(&methods, &unrouted)))),
-            };
-        }
-        let protocol = match request.method() {
-            &Method::POST => Protocol::of(request.headers()),
-            _ => None,
-        };
-        let Some(protocol) = protocol else {
-            return Box::pin(self.inner.call(request));
-        };
-        match Call::new(&methods, protocol, request, limit) {
-            Ok((call, request)) => self.forward(call, request),
-            Err(status) => Box::pin(std::future::ready(Ok(response::refusal(protocol, &methods, &status)))),
+        match self.opened(request) {
+            Ok(Opened::Grpc(request)) => Box::pin(self.inner.call(request)),
+            Ok(Opened::Call(call, request)) => self.forward(*call, request),
+            Ok(Opened::OpenApi) => Box::pin(openapi(self.methods.clone(), self.openapi.clone())),
+            Err(response) => Box::pin(std::future::ready(Ok(*response))),
         }
     }
+}
+
+/// A request that is not refused.
+enum Opened {
+    /// A gRPC request.
+    Grpc(Request<Body>),
+    /// A Connect or REST request, as a gRPC request.
+    Call(Box<Call>, Request<Body>),
+    /// A request of the OpenAPI document.
+    OpenApi,
 }
 
 impl<S> Gateway<S>
@@ -118,10 +104,50 @@ where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
     S::Future: Send + 'static,
 {
+    /// The form of a request.
+    ///
+    /// # Errors
+    /// The response to a request that does not pass to the services.
+    fn opened(&self, request: Request<Body>) -> Result<Opened, Box<Response<Body>>> {
+        let (methods, rights) = (&self.methods, self.rights);
+        if is_of_another_site(request.headers()) {
+            let status = Status::permission_denied("pages of other sites must not call this API");
+            return Err(Box::new(response::rest_refusal(methods, &status)));
+        }
+        let uri = request.uri();
+        if uri.path() == OPENAPI && request.method() == Method::GET {
+            return match (rights.reads_openapi)(request.extensions()) {
+                true => Ok(Opened::OpenApi),
+                false => Err(Box::new(response::unknown_peer(methods))),
+            };
+        }
+        if uri.path().starts_with(rest::ROOT) {
+            let routes = methods.routes();
+            let found = routes.find(request.method(), uri.path(), uri.query(), request.headers());
+            let is_head = request.method() == Method::HEAD;
+            let call = found.and_then(|routed| Call::rest(routed, request, rights).map_err(Unrouted::Status));
+            return match call {
+                Ok((call, request)) => Ok(Opened::Call(Box::new(call), request)),
+                Err(unrouted) => Err(Box::new(response::unrouted(methods, &unrouted, is_head))),
+            };
+        }
+        // Only these types of a body make a browser ask before it sends a request to another site.
+        let is_post = request.method() == Method::POST;
+        match Protocol::of(request.headers()).filter(|_| is_post) {
+            Some(protocol) => match Call::new(methods, protocol, request, rights) {
+                Ok((call, request)) => Ok(Opened::Call(Box::new(call), request)),
+                Err(status) => Err(Box::new(response::refusal(protocol, methods, &status))),
+            },
+            None if is_post && request::is_grpc(request.headers()) => Ok(Opened::Grpc(request)),
+            None => Err(Box::new(response::unsupported(methods, is_post))),
+        }
+    }
+
     /// Calls the services, and translates their response.
     fn forward(&mut self, call: Call, request: Request<Body>) -> <Self as Service<Request<Body>>>::Future {
         let (protocol, deadline) = (call.protocol, call.deadline);
-        let (methods, known) = (self.methods.clone(), self.methods.clone());
+        let methods = self.methods.clone();
+        let late = response::refusal(protocol, &methods, &response::late());
         let answer = self.inner.call(request);
         let translated = async move { Ok(response::translated(call, methods, answer.await?).await) };
         let Some(deadline) = deadline else {
@@ -129,32 +155,32 @@ where
         };
         Box::pin(async move {
             let in_time = tokio::time::timeout_at(deadline, translated).await;
-            in_time.unwrap_or_else(|_| Ok(response::refusal(protocol, &known, &response::late())))
+            in_time.unwrap_or(Ok(late))
         })
     }
 }
 
+/// Whether a browser sends the request for a page of another site (<https://www.w3.org/TR/fetch-metadata/>).
+fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site");
+    site.is_some_and(|site| site != "same-origin" && site != "none")
+}
+
 /// The OpenAPI document, which is made for its first reader.
-async fn openapi(methods: Arc<Methods>, made: Arc<OnceLock<Bytes>>) -> Result<Response<Body>, Infallible> {
-    if let Some(document) = made.get() {
-        return Ok(response::document(document.clone()));
-    }
-    let source = methods.clone();
-    let result = tokio::task::spawn_blocking(move || source.openapi()).await;
-    let internal = |error: &dyn std::fmt::Display| {
-        let status = Status::internal(format!("the OpenAPI document cannot be made: {error}"));
-        Ok(response::rest_refusal(&methods, &status))
+async fn openapi(methods: Arc<Methods>, made: Arc<OnceCell<Bytes>>) -> Result<Response<Body>, Infallible> {
+    let make = async || {
+        let source = methods.clone();
+        let document = tokio::task::spawn_blocking(move || source.openapi()).await;
+        let failed =
+            |error: &dyn std::fmt::Display| Status::internal(format!("the OpenAPI document cannot be made: {error}"));
+        let document = document
+            .map_err(|error| failed(&error))?
+            .map_err(|error| failed(&error))?;
+        let document = document.ok_or_else(|| Status::not_found("there is no OpenAPI document"))?;
+        Ok::<Bytes, Status>(document.to_string().into())
     };
-    match result {
-        Ok(Ok(Some(document))) => {
-            let document = made.get_or_init(|| document.to_string().into());
-            Ok(response::document(document.clone()))
-        }
-        Ok(Ok(None)) => Ok(response::rest_refusal(
-            &methods,
-            &Status::not_found("there is no OpenAPI document"),
-        )),
-        Ok(Err(error)) => internal(&error),
-        Err(error) => internal(&error),
-    }
+    Ok(match made.get_or_try_init(make).await {
+        Ok(document) => response::document(document.clone()),
+        Err(status) => response::rest_refusal(&methods, &status),
+    })
 }

@@ -166,16 +166,28 @@ impl Methods {
     }
 }
 
-/// Encodes a JSON message. An empty text is the empty message.
-pub(crate) fn from_json(descriptor: MessageDescriptor, json: &[u8]) -> Result<Vec<u8>, Status> {
-    let invalid = |error: serde_json::Error| Status::invalid_argument(format!("the JSON of the request: {error}"));
+/// The longest text of an error about a request, in characters: the error may quote the request.
+const FAULT_MAX: usize = 200;
+
+/// The error of a request whose JSON or fields do not fit.
+pub(crate) fn invalid(place: &str, error: impl std::fmt::Display) -> Status {
+    let text: String = error.to_string().chars().take(FAULT_MAX).collect();
+    Status::invalid_argument(format!("{place}: {text}"))
+}
+
+/// Encodes a JSON message, with these encoded fields merged into it. An empty text is the empty message. Fields come in the
+/// order of their numbers: the audit reads the beginning of a message.
+pub(crate) fn from_json(descriptor: MessageDescriptor, json: &[u8], fields: &[u8]) -> Result<Vec<u8>, Status> {
+    let unfit = |error: serde_json::Error| invalid("the JSON of the request", error);
     if json.iter().all(u8::is_ascii_whitespace) {
-        return Ok(Vec::new());
+        return Ok(fields.to_vec());
     }
     let mut parser = serde_json::Deserializer::from_slice(json);
     let options = DeserializeOptions::new().deny_unknown_fields(true);
-    let message = DynamicMessage::deserialize_with_options(descriptor, &mut parser, &options).map_err(invalid)?;
-    parser.end().map_err(invalid)?;
+    let mut message = DynamicMessage::deserialize_with_options(descriptor, &mut parser, &options).map_err(unfit)?;
+    parser.end().map_err(unfit)?;
+    let merged = message.merge(fields);
+    merged.map_err(|error| Status::internal(format!("the fields of the path cannot be merged: {error}")))?;
     Ok(message.encode_to_vec())
 }
 

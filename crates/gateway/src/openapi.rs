@@ -151,8 +151,7 @@ fn operation(route: &Route, names: &[String], schemas: &mut Schemas) -> Value {
             },
         },
     });
-    let fields = operation.as_object_mut().into_iter();
-    for fields in fields {
+    if let Some(fields) = operation.as_object_mut() {
         if !comment.is_empty() {
             fields.insert("description".to_owned(), comment.clone().into());
         }

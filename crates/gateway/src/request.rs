@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::PeerRights;
 use crate::methods::{Methods, from_json};
 use crate::rest::Routed;
 
@@ -20,13 +21,9 @@ use crate::rest::Routed;
 pub(crate) const PREFIX: usize = 5;
 /// The flag of a compressed message.
 pub(crate) const COMPRESSED: u8 = 0b1;
-/// Most digits of a time-out in gRPC.
-const TIMEOUT_MAX: u64 = 99_999_999;
-
 const VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
 const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
 const STREAM_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
-const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// The form of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +101,8 @@ pub(crate) struct Call {
     pub(crate) method: MethodDescriptor,
     /// The end of the request's time-out.
     pub(crate) deadline: Option<Instant>,
+    /// Whether the response has the version of its resource in `ETag`.
+    pub(crate) has_tag: bool,
     /// Encoded fields that are merged into the message of the body.
     fields: Bytes,
 }
@@ -117,7 +116,7 @@ impl Call {
         methods: &Methods,
         protocol: Protocol,
         request: Request<Body>,
-        limit: usize,
+        rights: PeerRights,
     ) -> Result<(Self, Request<Body>), Status> {
         let path = request.uri().path();
         let method = methods.get(path).cloned();
@@ -137,14 +136,19 @@ impl Call {
             };
             return Err(Status::unimplemented(message));
         }
-        Self::of(protocol, method, Bytes::new(), request, limit)
+        let limit = (rights.limit)(request.extensions(), path);
+        Self::of((protocol, false), method, Bytes::new(), request, limit)
     }
 
     /// The gRPC request of a REST request.
     ///
     /// # Errors
     /// The headers do not fit.
-    pub(crate) fn rest(routed: Routed, request: Request<Body>, limit: usize) -> Result<(Self, Request<Body>), Status> {
+    pub(crate) fn rest(
+        routed: Routed,
+        request: Request<Body>,
+        rights: PeerRights,
+    ) -> Result<(Self, Request<Body>), Status> {
         let Routed { method, fields } = routed;
         let is_json = Protocol::of(request.headers()).is_some_and(|given| given == Protocol::JSON);
         // A page of another site can make a browser send other types of bodies, but not this type.
@@ -152,16 +156,22 @@ impl Call {
             return Err(Status::invalid_argument("Content-Type: application/json is needed"));
         }
         let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
-        let path = path.parse().map_err(|_| Status::internal("the method has no path"))?;
+        let limit = match *request.method() {
+            Method::POST | Method::PATCH => (rights.limit)(request.extensions(), &path),
+            _ => 0,
+        };
+        // The response of a call such as `:deploy` is another resource than the one of the path.
+        let has_tag = matches!(*request.method(), Method::GET | Method::PATCH);
         let protocol = Protocol::rest(method.is_server_streaming());
         let (mut head, body) = request.into_parts();
         head.method = Method::POST;
-        head.uri = path;
-        Self::of(protocol, method, fields.into(), Request::from_parts(head, body), limit)
+        head.uri = path.parse().map_err(|_| Status::internal("the method has no path"))?;
+        let request = Request::from_parts(head, body);
+        Self::of((protocol, has_tag), method, fields.into(), request, limit)
     }
 
     fn of(
-        protocol: Protocol,
+        (protocol, has_tag): (Protocol, bool),
         method: MethodDescriptor,
         fields: Bytes,
         request: Request<Body>,
@@ -172,12 +182,10 @@ impl Call {
         check_headers(&headers, protocol)?;
         let timeout = headers.get(TIMEOUT).map(milliseconds).transpose()?;
         head.headers = metadata(headers);
-        if let Some(timeout) = timeout {
-            head.headers.insert(GRPC_TIMEOUT, grpc_timeout(timeout)?);
-        }
         let call = Self {
             protocol,
             method,
+            has_tag,
             fields,
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(Duration::from_millis(timeout))),
         };
@@ -195,11 +203,11 @@ impl Call {
     }
 }
 
-/// The headers that are metadata of a call: those of HTTP, of Connect and of gRPC itself are left out.
+/// The headers that are metadata of a call: those of HTTP and of Connect are left out.
 fn metadata(headers: HeaderMap) -> HeaderMap {
     let is_metadata = |name: &HeaderName| match name.as_str() {
         "accept-encoding" | "content-encoding" | "content-length" | "content-type" | "host" | "te" => false,
-        name => !name.starts_with("connect-") && !name.starts_with("grpc-"),
+        name => !name.starts_with("connect-"),
     };
     let mut kept = HeaderMap::new();
     let mut last = None;
@@ -213,7 +221,19 @@ fn metadata(headers: HeaderMap) -> HeaderMap {
     kept
 }
 
+/// Whether the content type is that of gRPC.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let rest = value.and_then(|value| value.strip_prefix("application/grpc"));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
+}
+
 fn check_headers(headers: &HeaderMap, protocol: Protocol) -> Result<(), Status> {
+    if let Some(name) = headers.keys().find(|name| name.as_str().starts_with("grpc-")) {
+        return Err(Status::invalid_argument(format!(
+            "{name}: this header is for gRPC requests"
+        )));
+    }
     if headers.get(VERSION).is_some_and(|version| version != "1") {
         return Err(Status::invalid_argument(
             "Connect-Protocol-Version: only version 1 is supported",
@@ -237,14 +257,6 @@ fn milliseconds(value: &HeaderValue) -> Result<u64, Status> {
     number.ok_or_else(|| Status::invalid_argument("Connect-Timeout-Ms: a number of milliseconds is expected"))
 }
 
-fn grpc_timeout(milliseconds: u64) -> Result<HeaderValue, Status> {
-    let text = match milliseconds {
-        0..=TIMEOUT_MAX => format!("{milliseconds}m"),
-        _ => format!("{}S", (milliseconds / 1000).min(TIMEOUT_MAX)),
-    };
-    HeaderValue::try_from(text).map_err(|_| Status::internal("the time-out is no header value"))
-}
-
 /// The message of a Connect request, as the body of a gRPC request.
 struct RequestBody {
     body: Body,
@@ -263,12 +275,7 @@ impl RequestBody {
         }
         let message = match self.call.protocol.format {
             Format::Proto => read,
-            Format::Json => {
-                let mut message = from_json(self.call.method.input(), &read)?;
-                // Encoded messages that follow each other are merged.
-                message.extend_from_slice(&self.call.fields);
-                message.into()
-            }
+            Format::Json => from_json(self.call.method.input(), &read, &self.call.fields)?.into(),
         };
         let length = u32::try_from(message.len()).map_err(|_| Status::resource_exhausted("the message is too long"))?;
         let mut framed = BytesMut::with_capacity(PREFIX + message.len());
@@ -314,8 +321,10 @@ impl http_body::Body for RequestBody {
             if self.read.len() + data.len() > self.limit {
                 self.is_done = true;
                 self.read.clear();
-                let limit = self.limit;
-                let status = Status::resource_exhausted(format!("the message of this call has at most {limit} bytes"));
+                let status = match self.limit {
+                    0 => Status::invalid_argument("this request takes no body"),
+                    limit => Status::resource_exhausted(format!("the message of this call has at most {limit} bytes")),
+                };
                 return Poll::Ready(Some(Err(status)));
             }
             self.read.extend_from_slice(&data);

@@ -22,7 +22,7 @@ use crate::rest::Unrouted;
 const END: u8 = 0b10;
 
 /// The response to a REST request without a method.
-pub(crate) fn unrouted(methods: &Methods, unrouted: &Unrouted) -> Response<Body> {
+pub(crate) fn unrouted(methods: &Methods, unrouted: &Unrouted, is_head: bool) -> Response<Body> {
     let mut head = Response::new(()).into_parts().0;
     let (http_status, status) = unrouted.status();
     if let Unrouted::OtherVerb(verbs) = unrouted {
@@ -31,7 +31,28 @@ pub(crate) fn unrouted(methods: &Methods, unrouted: &Unrouted) -> Response<Body>
             head.headers.insert(ALLOW, verbs);
         }
     }
-    rest_failure(head, methods, &status, http_status)
+    let response = rest_failure(head, methods, &status, http_status);
+    match is_head {
+        true => response.map(|_| Body::empty()),
+        false => response,
+    }
+}
+
+/// The response to a request that is neither gRPC, nor Connect, nor REST.
+pub(crate) fn unsupported(methods: &Methods, is_post: bool) -> Response<Body> {
+    let (http_status, message) = match is_post {
+        true => (
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "Content-Type: application/grpc, application/json, application/proto, application/connect+json or \
+             application/connect+proto is needed",
+        ),
+        false => (
+            StatusCode::METHOD_NOT_ALLOWED,
+            "this path takes POST; paths below /v1/ take other verbs",
+        ),
+    };
+    let head = Response::new(()).into_parts().0;
+    rest_failure(head, methods, &Status::unimplemented(message), http_status)
 }
 
 /// The error of a REST request.
@@ -201,9 +222,9 @@ async fn read(mut body: Body) -> Result<(BytesMut, HeaderMap), Status> {
 /// The only message of a unary response, in the format of the call. For REST with the version of a resource.
 fn of_one_message(call: &Call, mut read: BytesMut) -> Result<(Bytes, Option<String>), Status> {
     let message = next_message(&mut read)?.ok_or_else(|| Status::internal("the answer has no message"))?;
-    let version = match call.protocol.style {
-        Style::Connect => None,
-        Style::Rest => version(call.method.output(), message.clone()),
+    let version = match call.has_tag {
+        true => version(call.method.output(), message.clone()),
+        false => None,
     };
     Ok((formatted(call, message)?, version))
 }

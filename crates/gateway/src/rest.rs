@@ -7,10 +7,10 @@ use http::{HeaderMap, HeaderName, Method, StatusCode};
 use percent_encoding::percent_decode_str;
 use prost::Message as _;
 use prost_reflect::{Cardinality, DynamicMessage, Kind, MessageDescriptor, MethodDescriptor};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tonic::Status;
 
-use crate::methods::Methods;
+use crate::methods::{Methods, invalid};
 
 /// Before the paths of the table.
 pub(crate) const ROOT: &str = "/v1/";
@@ -299,14 +299,18 @@ fn fields(route: &Route, segments: &[&str], query: Option<&str>, headers: &Heade
                 true => text.trim().trim_matches('"'),
                 false => text.trim(),
             };
+            // An empty version would be any version.
+            if text.is_empty() {
+                return Err(Status::invalid_argument(format!("{header}: it is empty")));
+            }
             set(&mut fields, &input, &format!("{MUTATION}.{name}"), text)?;
         }
     }
     if fields.is_empty() {
         return Ok(Vec::new());
     }
-    let invalid = |error: serde_json::Error| Status::invalid_argument(format!("path, query and headers: {error}"));
-    let message = DynamicMessage::deserialize(input, Value::Object(fields)).map_err(invalid)?;
+    let message = DynamicMessage::deserialize(input, Value::Object(fields));
+    let message = message.map_err(|error| invalid("path, query and headers", error))?;
     Ok(message.encode_to_vec())
 }
 
@@ -343,6 +347,11 @@ fn set(fields: &mut Map<String, Value>, message: &MessageDescriptor, path: &str,
         // The JSON mapping takes numbers, enums, times, durations and masks as texts, too.
         _ => Value::String(text.to_owned()),
     };
+    let alone = match field.is_list() {
+        true => json!({ field.name(): [value.clone()] }),
+        false => json!({ field.name(): value.clone() }),
+    };
+    DynamicMessage::deserialize(message.clone(), alone).map_err(|error| invalid(first, error))?;
     if field.is_list() {
         let values = fields.entry(name).or_insert_with(|| Value::Array(Vec::new()));
         values.as_array_mut().ok_or_else(unknown)?.push(value);

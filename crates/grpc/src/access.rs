@@ -59,8 +59,13 @@ enum Access {
     NoSuchCall,
 }
 
+/// Whether a call needs no certificate.
+pub fn is_open(path: &str) -> bool {
+    OPEN.contains(&path)
+}
+
 fn access(path: &str) -> Access {
-    if OPEN.contains(&path) {
+    if is_open(path) {
         Access::Anyone
     } else if path.starts_with(AGENTS) {
         Access::Agents

@@ -83,6 +83,7 @@ use rackwright_gateway::{Gateway, Methods, PeerRights};
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
 use rackwright_ground::tls::{self, Accepted};
+use rackwright_identity::ClientKind;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
@@ -216,17 +217,18 @@ pub async fn run(
     Ok(())
 }
 
-/// A peer without a certificate has the limit of the open calls.
+/// Only a member may send long messages, and none to an open call.
 const RIGHTS: PeerRights = PeerRights {
-    limit: |extensions| match is_known(extensions) {
+    limit: |extensions, path| match is_member(extensions) && !access::is_open(path) {
         true => MESSAGE_MAX,
         false => access::OPEN_MAX,
     },
-    is_known,
+    reads_openapi: is_member,
 };
 
-fn is_known(extensions: &Extensions) -> bool {
-    Peer::from_extensions(extensions).is_some_and(|peer| peer.identity(clock::now()).is_some())
+fn is_member(extensions: &Extensions) -> bool {
+    let identity = Peer::from_extensions(extensions).and_then(|peer| peer.identity(clock::now()));
+    identity.is_some_and(|identity| matches!(identity.kind, ClientKind::Member { .. }))
 }
 
 /// Prefix of the service names for health checks of single parts of the daemon: "rackwright.parts/runner".

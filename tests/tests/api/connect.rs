@@ -297,6 +297,22 @@ fn by_rest(site: &Site) {
         "{error}"
     );
 
+    // The audit has the whole request of a call with fields in path, headers and body.
+    let body = r#"{"node": {"metadata": {"labels": {"rack": "by-rest"}}}, "updateMask": "metadata.labels"}"#;
+    let further = ["--header", "Idempotency-Key: by-curl-4", "--json", body];
+    let (status, tag, node) = rest("PATCH", "/v1/nodes/n1", &further);
+    assert_eq!(status, "200", "{node}");
+    assert_eq!(node["metadata"]["labels"]["rack"], "by-rest", "{node}");
+    assert_eq!(node["metadata"]["resourceVersion"], tag.trim_matches('"'));
+    let records = site.json(["audit", "list", "--method", "NodeService/UpdateNode"]);
+    let records = records.as_array().expect("a list");
+    let record = records.first().expect("a record of the call");
+    let request = record["request"].as_str().expect("the request");
+    assert_eq!(record["target"], "nodes/n1", "{record}");
+    for part in ["by-rest", "nodes/n1", "by-curl-4"] {
+        assert!(request.contains(part), "{part} is not in {request}");
+    }
+
     let (status, _, document) = rest("GET", "/openapi.json", &[]);
     assert_eq!((status.as_str(), &document["openapi"]), ("200", &json!("3.1.0")));
     let [authority, _] = files(&site.dir().join("cli"));

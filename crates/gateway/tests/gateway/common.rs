@@ -213,8 +213,8 @@ pub fn not_found() -> Status {
 /// A peer that is known, with the limit of the tests.
 pub fn rights() -> PeerRights {
     PeerRights {
-        limit: |_| LIMIT,
-        is_known: |_| true,
+        limit: |_, _| LIMIT,
+        reads_openapi: |_| true,
     }
 }
 

@@ -112,7 +112,7 @@ fn each_reference_has_its_schema() {
 async fn known_peers_read_the_document() {
     for (is_known, status) in [(true, StatusCode::OK), (false, StatusCode::UNAUTHORIZED)] {
         let rights = PeerRights {
-            is_known: match is_known {
+            reads_openapi: match is_known {
                 true => |_| true,
                 false => |_| false,
             },

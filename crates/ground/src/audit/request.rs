@@ -227,7 +227,13 @@ fn read(name: &str, mut bytes: &[u8], is_shown: bool, depth: usize) -> Map<Strin
 
 fn put(read: &mut Map<String, Value>, field: &Field, value: Value) {
     if !field.is_repeated || value == LEFT_OUT {
-        read.insert(field.name.clone(), value);
+        // A message that comes twice is merged, as by the service.
+        match (read.get_mut(&field.name), value) {
+            (Some(Value::Object(known)), Value::Object(more)) => known.extend(more),
+            (_, value) => {
+                read.insert(field.name.clone(), value);
+            }
+        }
         return;
     }
     let values = read.entry(&field.name).or_insert_with(|| Value::Array(Vec::new()));
