@@ -53,7 +53,7 @@ impl RestError {
         Self {
             error: RestStatus {
                 code: http_status.as_u16(),
-                status: grpc_name(status.code()),
+                status: code_name(status.code()),
                 message: status.message().to_owned(),
                 details: details.collect(),
             },
@@ -107,8 +107,9 @@ fn name(code: Code) -> &'static str {
     }
 }
 
-/// The name of a code in gRPC.
-fn grpc_name(code: Code) -> &'static str {
+/// The name of a status code in gRPC.
+#[must_use]
+pub fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Unknown => "UNKNOWN",

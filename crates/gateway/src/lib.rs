@@ -27,6 +27,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::Service;
 
+pub use self::error::code_name;
 pub use self::methods::{DescriptorError, Methods};
 use self::request::{Call, Protocol};
 pub use self::rest::TableError;

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 
 use axum::body::HttpBody;
 use opentelemetry::trace::TraceContextExt as _;
+use rackwright_gateway::code_name;
 use rackwright_ground::audit::call::{Call, Recorded};
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
@@ -183,29 +184,6 @@ fn has_own_record(core: &Core, call: &Call, code: Code) -> bool {
     }
     let is_read = call.recorded == Recorded::Separately && caller.starts_with("members/");
     !is_read || budget.allows_read(&caller)
-}
-
-/// The name of a status code in gRPC.
-fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }
 
 /// The body of a request; the call keeps its beginning.
