@@ -1,8 +1,9 @@
 //! The [Connect protocol](https://connectrpc.com/docs/protocol) in front of gRPC services: unary calls and server streams,
 //! in JSON and in binary.
 //!
-//! The gateway makes a gRPC request of each Connect request, and a Connect response of the gRPC response. The extensions
-//! of the request stay, and the path is that of the gRPC method: the services check the caller of each form by the same code. The body of a request is read only when the service behind the gateway reads it.
+//! The gateway makes a gRPC request of each Connect request, and a Connect response of the gRPC response. The extensions of
+//! the request stay, and the path is that of the gRPC method: the services check the caller of each form by the same code.
+//! The body of a request is read only when the service behind the gateway reads it.
 //!
 //! The paths of a table give the same methods a REST form: `GET /v1/nodes/n1` is a call of `GetNode`.
 //!
@@ -132,7 +133,7 @@ where
                 Err(unrouted) => Err(Box::new(response::unrouted(methods, &unrouted, is_head))),
             };
         }
-        // Only these types of a body make a browser ask before it sends a request to another site.
+        // Before a browser sends one of these content types to another site, it asks that site for permission.
         let is_post = request.method() == Method::POST;
         match Protocol::of(request.headers()).filter(|_| is_post) {
             Some(protocol) => match Call::new(methods, protocol, request, rights) {

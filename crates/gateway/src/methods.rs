@@ -105,8 +105,7 @@ impl Methods {
         Ok(self)
     }
 
-    /// With an OpenAPI document of the REST paths at `/openapi.json`, for peers that are known. `descriptors` have the
-    /// comments of the services.
+    /// With an OpenAPI document of the REST paths at `/openapi.json`. `descriptors` have the comments of the services.
     #[must_use]
     pub fn with_openapi(
         mut self,

@@ -151,7 +151,7 @@ impl Call {
     ) -> Result<(Self, Request<Body>), Status> {
         let Routed { method, fields } = routed;
         let is_json = Protocol::of(request.headers()).is_some_and(|given| given == Protocol::JSON);
-        // A page of another site can make a browser send other types of bodies, but not this type.
+        // A page of another site can make a browser send some other content types without asking first.
         if matches!(*request.method(), Method::POST | Method::PATCH) && !is_json {
             return Err(Status::invalid_argument("Content-Type: application/json is needed"));
         }
