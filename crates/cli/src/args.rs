@@ -40,6 +40,15 @@ pub enum Command {
     /// Your SSH keys for consoles (`ssh NODE@SERVER`)
     #[command(subcommand)]
     SshKey(auth::ssh_key::SshKeyCommand),
+    /// The web console
+    #[command(subcommand)]
+    Console(auth::session::ConsoleCommand),
+    /// Browsers that are logged in to the web console
+    #[command(subcommand)]
+    Session(auth::session::SessionCommand),
+    /// Keys with which programs call the API as you
+    #[command(subcommand)]
+    ApiKey(auth::session::ApiKeyCommand),
     /// Servers you are logged in to
     #[command(subcommand)]
     Context(auth::ContextCommand),

@@ -161,7 +161,8 @@ pub async fn run(
     let mut parts = Parts::new(core.health.clone());
     parts.begin("audit", audit::run(core.clone()));
     audit::export::begin(&core, &mut parts);
-    let serve_api = rackwright_grpc::run(core.clone(), api, api_tls);
+    let web = web_console(&core, &certificate).await?;
+    let serve_api = rackwright_grpc::run(core.clone(), (api, api_tls), web);
     if core.pause.is_on() {
         invite(&core).await?;
         parts.begin("API", serve_api);
@@ -189,6 +190,32 @@ pub async fn run(
     }
     let ended = until_stopped(&core, &mut parts).await;
     end(&core, parts, ended).await
+}
+
+/// The listener of the web console. `None`: the settings have none.
+async fn web_console(
+    core: &Core,
+    certificate: &Arc<ServerCertificate>,
+) -> Result<Option<rackwright_grpc::Listening>, DaemonError> {
+    let Some(web) = &core.config.web else {
+        return Ok(None);
+    };
+    let certificate = match (&web.certificate, &web.key) {
+        (Some(chain), Some(key)) => {
+            let (chain, key) = (read(chain).await?, read(key).await?);
+            ServerCertificate::of_pem(&chain, &key).map_err(|e| data("web.certificate and web.key")(e.into()))?
+        }
+        _ => certificate.clone(),
+    };
+    let tls = server_config(certificate, core.keys.authority.client_trust(), ClientAuth::Off);
+    let tls = tls.map_err(|e| data("TLS settings")(e.into()))?;
+    let listener = image_http::bind(web.listen, "the web console").await;
+    Ok(Some((listener.map_err(DaemonError::Listen)?, tls)))
+}
+
+async fn read(path: &Path) -> Result<Vec<u8>, DaemonError> {
+    let content = tokio::fs::read(path).await;
+    content.map_err(|e| data(format!("{}", path.display()))(e.into()))
 }
 
 /// Waits until the daemon is stopped. If a part ends before that, it stops the other parts.
@@ -294,6 +321,12 @@ fn announce(core: &Core, ready: Option<&Path>) -> Result<(), DaemonError> {
         println!(
             "rackwrightd is ready: API on {}, images on {}",
             core.config.api_listen, core.config.store_listen
+        );
+    }
+    if let Some(web) = &core.config.web {
+        println!(
+            "The web console is at {}; `rackwright console open` logs a member in",
+            web.url(&core.config.names)
         );
     }
     if let Some(path) = ready {

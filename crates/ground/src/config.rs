@@ -10,6 +10,7 @@ pub mod identity;
 pub mod network_test;
 pub mod power_watch;
 pub mod settings_watch;
+pub mod web;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -95,6 +96,8 @@ struct Wire {
     identity: identity::Settings,
     #[serde(default)]
     ethernet: ethernet::Settings,
+    #[serde(default)]
+    web: Option<web::Settings>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -257,6 +260,8 @@ pub struct Config {
     pub identity: identity::Settings,
     /// The networks of nodes' switch ports.
     pub ethernet: ethernet::Settings,
+    /// The web console. `None`: this process serves none.
+    pub web: Option<web::Settings>,
 }
 
 /// Why a configuration is rejected.
@@ -407,6 +412,7 @@ impl Wire {
             audit: self.audit,
             identity: self.identity,
             ethernet: self.ethernet,
+            web: self.web,
         }
     }
 
@@ -444,6 +450,9 @@ impl Wire {
         self.ethernet.check(faults);
         self.bmc_state.check(self.bmc_accounts.as_ref(), faults);
         console::check(self.console.as_ref(), self.console_ssh.as_ref(), faults);
+        if let Some(web) = &self.web {
+            web.check(faults);
+        }
     }
 }
 

@@ -62,6 +62,8 @@ pub struct Listeners {
     pub images: Arc<Connections>,
     /// Boot HTTP.
     pub boot: Arc<Connections>,
+    /// The web console.
+    pub web: Arc<Connections>,
 }
 
 impl Listeners {
@@ -72,6 +74,7 @@ impl Listeners {
             api: Connections::with_certificates("API", limits),
             images: Connections::with_certificates("image store", limits),
             boot: Connections::of_boot_http(limits),
+            web: Connections::with_certificates("web console", limits),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Open calls, streams and console sessions of members, and the end of their rights.
 //!
 //! Each of them holds a [`Grant`]. A grant ends when the member is deleted or revoked, when the role shrinks, or when the
-//! certificate ends: at once after a change on this replica, and within [`ROUND`] after a change on another replica.
+//! certificate, session or API key of the call ends: at once after a change on this replica, and within [`ROUND`] after a change on another replica.
 
 mod caller;
 
@@ -24,6 +24,8 @@ pub use caller::{Caller, is_customers, look_up, new_member_token, of_member, rig
 
 /// Between two checks of the members with open grants: another replica may have changed them.
 const ROUND: Duration = Duration::from_secs(5);
+/// Why the grants of a session end with it.
+const SESSION_ENDED: &str = "the session has ended; log in again";
 /// Least time between two writes of a member's last use.
 const USE_S: i64 = 3600;
 
@@ -84,6 +86,8 @@ pub struct Rights {
 struct Open {
     name: String,
     epoch: u64,
+    /// Id of the session or API key of the call; none: the caller has a certificate.
+    session: Option<String>,
     /// Role and scope at the admission of the call; none before it.
     admitted: Option<(Role, Scope)>,
     end: watch::Sender<Option<End>>,
@@ -102,8 +106,9 @@ struct Inner {
     rights: Arc<Rights>,
     id: u64,
     end: watch::Receiver<Option<End>>,
-    /// The end of the certificate's validity.
+    /// The end of the certificate's validity, or of the session.
     until: Option<Timestamp>,
+    is_of_session: bool,
 }
 
 impl Drop for Inner {
@@ -128,6 +133,10 @@ impl Grant {
     /// Waits until the grant ends.
     pub fn ended(&self) -> impl Future<Output = End> + Send + use<> {
         let (mut end, until) = (self.0.end.clone(), self.0.until);
+        let at_until = match self.0.is_of_session {
+            true => End::Revoked(SESSION_ENDED.into()),
+            false => End::Expired,
+        };
         async move {
             let expired = async {
                 match until {
@@ -145,7 +154,7 @@ impl Grant {
             };
             tokio::select! {
                 end = changed => end,
-                () = expired => End::Expired,
+                () = expired => at_until,
             }
         }
     }
@@ -160,11 +169,28 @@ impl Rights {
     /// Opens a grant for a member. `until` is the end of the member's certificate.
     #[must_use]
     pub fn open(self: &Arc<Self>, name: &str, epoch: u64, until: Option<Timestamp>) -> Grant {
+        self.insert((name, epoch), None, until)
+    }
+
+    /// Opens a grant for a member under a session or an API key, which ends at `until`.
+    #[must_use]
+    pub fn open_session(self: &Arc<Self>, name: &str, epoch: u64, session: &str, until: Timestamp) -> Grant {
+        self.insert((name, epoch), Some(session.to_owned()), Some(until))
+    }
+
+    fn insert(
+        self: &Arc<Self>,
+        (name, epoch): (&str, u64),
+        session: Option<String>,
+        until: Option<Timestamp>,
+    ) -> Grant {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (end, receiver) = watch::channel(None);
+        let is_of_session = session.is_some();
         let open = Open {
             name: name.to_owned(),
             epoch,
+            session,
             admitted: None,
             end,
         };
@@ -174,6 +200,7 @@ impl Rights {
             id,
             end: receiver,
             until,
+            is_of_session,
         }))
     }
 
@@ -198,6 +225,21 @@ impl Rights {
     fn members(&self) -> HashSet<(String, u64)> {
         let open = lock(&self.open);
         open.values().map(|open| (open.name.clone(), open.epoch)).collect()
+    }
+
+    fn sessions(&self) -> HashSet<String> {
+        lock(&self.open)
+            .values()
+            .filter_map(|open| open.session.clone())
+            .collect()
+    }
+
+    /// Ends the grants of a session.
+    fn end_session(&self, session: &str) {
+        let open = lock(&self.open);
+        for open in open.values().filter(|open| open.session.as_deref() == Some(session)) {
+            open.end.send_replace(Some(End::Revoked(SESSION_ENDED.into())));
+        }
     }
 
     /// Ends the grants of a member that exceed the member's present rights.
@@ -280,6 +322,13 @@ async fn compare_all(core: &Core) {
             // Grants stay open while the database is away.
             Err(ApiError::Store(error)) => tracing::warn!(name, %error, "the rights of a member cannot be read"),
             Err(error) => core.rights.compare(&name, epoch, Err(&error.to_string())),
+        }
+    }
+    for session in core.rights.sessions() {
+        match core.store.session_is_open(&session, clock::now()).await {
+            Ok(true) => {}
+            Ok(false) => core.rights.end_session(&session),
+            Err(error) => tracing::warn!(session, %error, "a session cannot be read"),
         }
     }
 }

@@ -25,13 +25,14 @@ use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tower::Service;
 
-use super::connection::Peer;
+use super::connection::{Peer, identity_of};
 
 /// Calls that need no certificate.
 const OPEN: &[&str] = &[
     "/rackwright.v1.AgentService/Register",
     "/rackwright.v1.AuthService/RedeemToken",
     "/rackwright.v1.ControlService/ProveDatabase",
+    "/rackwright.v1.SessionService/OpenSession",
     "/grpc.health.v1.Health/Check",
 ];
 /// The service of agents.
@@ -191,13 +192,7 @@ where
 
 /// The kind of the peer; `None` if it is unknown.
 fn kind<B>(request: &Request<B>) -> Option<ClientKind> {
-    // Tests call without a connection.
-    #[cfg(test)]
-    if let Some(identity) = request.extensions().get::<rackwright_identity::ClientIdentity>() {
-        return Some(identity.kind.clone());
-    }
-    let peer = Peer::from_extensions(request.extensions())?;
-    peer.identity(clock::now()).map(|identity| identity.kind.clone())
+    identity_of(request.extensions(), clock::now()).map(|identity| identity.kind)
 }
 
 /// Reads the whole body of an open call, but never more than the limit, whatever length the message announces.

@@ -16,14 +16,14 @@ use rackwright_ground::audit::call::{Call, Recorded};
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
 use rackwright_ground::text::{NAME_MAX, cut};
-use rackwright_identity::{ClientIdentity, ClientKind};
+use rackwright_identity::ClientKind;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::{Code, Status};
 use tower::Service;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::connection::Peer;
+use super::connection::{Peer, identity_of};
 use super::paused;
 
 /// Prefix of the paths of this project's services.
@@ -41,6 +41,8 @@ const SENSITIVE: &[&str] = &[
     "CredentialService/ListFactoryCredentials",
     "NodeService/ListEraseCertificates",
     "NodeService/ListEraseChain",
+    "SessionService/ListApiKeys",
+    "SessionService/ListSessions",
 ];
 /// Calls that commit changes even if they fail, so the outcome is unknown at the commit.
 const RECORDED_SEPARATELY: &[&str] = &["AgentService/Register", "ControlService/ProveDatabase"];
@@ -125,7 +127,7 @@ fn describe<B>(core: &Core, request: &Request<B>) -> Call {
     if trace != opentelemetry::trace::TraceId::INVALID {
         call.trace = trace.to_string();
     }
-    if let Some(identity) = identity(request) {
+    if let Some(identity) = identity_of(request.extensions(), clock::now()) {
         let (kind, epoch) = match identity.kind {
             ClientKind::Member { epoch } => ("members", Some(epoch)),
             ClientKind::Agent { .. } => ("agents", None),
@@ -133,17 +135,6 @@ fn describe<B>(core: &Core, request: &Request<B>) -> Call {
         call.set_caller(format!("{kind}/{}", identity.common_name), epoch);
     }
     call
-}
-
-fn identity<B>(request: &Request<B>) -> Option<ClientIdentity> {
-    // Tests call without a connection.
-    #[cfg(test)]
-    if let Some(identity) = request.extensions().get::<ClientIdentity>() {
-        return Some(identity.clone());
-    }
-    Peer::from_extensions(request.extensions())?
-        .identity(clock::now())
-        .cloned()
 }
 
 /// Stores the record of a call that has ended or whose answer begins, if it is not stored yet.

@@ -10,17 +10,16 @@ use rackwright_ground::audit::call;
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
 use rackwright_ground::hall::HallError;
-use rackwright_ground::rights::Grant;
 use rackwright_ground::rights::new_member_token;
 use rackwright_identity::{ClientIdentity, ClientKey, TokenHash, new_epoch};
 use rackwright_lifecycle::{CustomerId, EventKind, seconds};
-use rackwright_store::{EventRow, MemberRecord, MemberRow, Scope, StoreError, WriteTx};
+use rackwright_store::{EventRow, MemberRow, Scope, WriteTx};
 use tonic::{Request, Response, Status};
 
 use super::call::MutatingCall;
 use super::caller::Caller;
-use super::connection::Peer;
-use super::{caller, convert, members};
+use super::connection::{Login, Peer};
+use super::{caller, convert, grants, members};
 
 /// Lifetime of a member's certificate. The CLI renews it automatically.
 const MEMBER_LIFETIME: Duration = Duration::from_secs(30 * 86400);
@@ -175,27 +174,6 @@ impl Auth {
         self.0.commit(tx).await?;
         Ok(credential)
     }
-
-    /// Refuses a caller whose rights ended while the call waited: a token from this call would outlive those rights.
-    async fn check_still(&self, tx: &mut WriteTx, caller: &Caller) -> Result<(), ApiError> {
-        let present = tx.member(&caller.name).await?;
-        let is_same = |record: &MemberRecord| {
-            record.epoch == caller.epoch
-                && caller::rights_of(&record.given).is_some_and(|rights| rights == (caller.role, caller.scope.clone()))
-        };
-        if present.as_ref().is_some_and(is_same) {
-            return Ok(());
-        }
-        let message = format!("the rights of {:?} were changed meanwhile", caller.name);
-        Err(ApiError::Unauthenticated(message))
-    }
-}
-
-/// Lets the call finish even if it ends the caller's own rights.
-fn detach<T>(request: &Request<T>) {
-    if let Some(grant) = request.extensions().get::<Grant>() {
-        grant.detach();
-    }
 }
 
 #[tonic::async_trait]
@@ -208,7 +186,7 @@ impl AuthService for Auth {
         &self,
         request: Request<v1::RenewCredentialRequest>,
     ) -> Result<Response<v1::Credential>, Status> {
-        let caller = caller::anyone(&self.0, &request).await?;
+        let caller = caller::certified(&self.0, &request).await?;
         Ok(Response::new(self.renew(&caller, &request.get_ref().csr_pem).await?))
     }
 
@@ -217,8 +195,8 @@ impl AuthService for Auth {
         request: Request<v1::CreateTokenRequest>,
     ) -> Result<Response<v1::CreateTokenResponse>, Status> {
         let caller = caller::admin(&self.0, &request).await?;
+        caller::check_no_api_key(&request)?;
         let request = request.into_inner();
-        // The answer contains a secret and is not stored. A repeat with the same key is refused.
         let call = MutatingCall::new(&self.0, &caller, "CreateToken", request.mutation.as_ref(), &request)?;
         ClientIdentity::member(&request.member, 0).map_err(|e| ApiError::invalid("member", e.to_string()))?;
         let row = self.invitation(&caller, &request).await?;
@@ -227,18 +205,8 @@ impl AuthService for Auth {
             s @ 1..=TOKEN_LIFETIME_MAX_S => s,
             _ => return Err(ApiError::invalid("lifetime", "must be 1 s to 7 days").into()),
         };
-        let mut tx = match call.begin::<v1::CreateTokenResponse>().await? {
-            Ok(tx) => tx,
-            Err(_) => {
-                let key = request.mutation.unwrap_or_default().idempotency_key;
-                return Err(ApiError::from(StoreError::KeyReused {
-                    key,
-                    method: "CreateToken".into(),
-                })
-                .into());
-            }
-        };
-        self.check_still(&mut tx, &caller).await?;
+        let mut tx = call.begin_once().await?;
+        caller::check_still(&mut tx, &caller).await?;
         let present = self.0.store.member(&request.member).await.map_err(ApiError::from)?;
         if present.is_some_and(|present| present.given.customer != row.customer) {
             let fault = "is a member of the site or of another customer already; choose another name";
@@ -268,10 +236,13 @@ impl AuthService for Auth {
 
     async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> Result<Response<v1::WhoAmIResponse>, Status> {
         let caller = caller::anyone(&self.0, &request).await?;
-        let expire_time = Peer::of(&request)
-            .and_then(Peer::certificate)
-            .and_then(|leaf| rackwright_identity::Validity::of(&leaf).ok())
-            .map(|v| v.not_after.into());
+        let expire_time = match Login::of(&request) {
+            Some(login) => convert::time(login.until),
+            None => Peer::of(&request)
+                .and_then(Peer::certificate)
+                .and_then(|leaf| rackwright_identity::Validity::of(&leaf).ok())
+                .map(|v| v.not_after.into()),
+        };
         Ok(Response::new(v1::WhoAmIResponse {
             customer: caller.customer().to_string(),
             member: caller.name,
@@ -302,7 +273,7 @@ impl AuthService for Auth {
 
     async fn set_member_role(&self, request: Request<v1::SetMemberRoleRequest>) -> Answer<v1::Member> {
         let caller = caller::admin(&self.0, &request).await?;
-        detach(&request);
+        grants::detach(&request);
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "SetMemberRole", request.mutation.as_ref(), &request)?;
         Ok(Response::new(members::set_role(&call, &request).await?))
@@ -310,7 +281,7 @@ impl AuthService for Auth {
 
     async fn revoke_member(&self, request: Request<v1::RevokeMemberRequest>) -> Answer<v1::Member> {
         let caller = caller::admin(&self.0, &request).await?;
-        detach(&request);
+        grants::detach(&request);
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "RevokeMember", request.mutation.as_ref(), &request)?;
         Ok(Response::new(members::revoke(&self.0, &call, &request).await?))
@@ -318,7 +289,7 @@ impl AuthService for Auth {
 
     async fn delete_member(&self, request: Request<v1::DeleteMemberRequest>) -> Answer<()> {
         let caller = caller::admin(&self.0, &request).await?;
-        detach(&request);
+        grants::detach(&request);
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "DeleteMember", request.mutation.as_ref(), &request)?;
         Ok(Response::new(members::delete(&call, &request).await?))

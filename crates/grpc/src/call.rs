@@ -11,7 +11,7 @@ use rackwright_ground::core::Core;
 use rackwright_ground::intent;
 use rackwright_lifecycle::{EventKind, NodeId, OperationId, OperationKind, Timestamp, minutes};
 use rackwright_nodes::drives;
-use rackwright_store::{DeploymentKeys, EventRow, NodeRecord, OperationRow, RequestKey, Scope, WriteTx};
+use rackwright_store::{DeploymentKeys, EventRow, NodeRecord, OperationRow, RequestKey, Scope, StoreError, WriteTx};
 use secrecy::ExposeSecret as _;
 
 use super::caller::Caller;
@@ -120,6 +120,19 @@ impl<'a> MutatingCall<'a> {
             }
             None => Ok(Ok(tx)),
         }
+    }
+
+    /// Begins a change with a secret in its answer. Such an answer is not stored, so a repeat is refused.
+    ///
+    /// # Errors
+    /// The key was used before.
+    pub async fn begin_once(&self) -> Result<WriteTx, ApiError> {
+        let mut tx = self.core.store.write().await?;
+        if tx.replay(&self.key).await?.is_none() {
+            return Ok(tx);
+        }
+        let (key, method) = (self.key.key.clone(), self.key.method.clone());
+        Err(StoreError::KeyReused { key, method }.into())
     }
 
     /// Like `end`, for a transaction that was not begun by `begin`. If the same request was faster elsewhere, its

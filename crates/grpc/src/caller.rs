@@ -10,10 +10,10 @@ use rackwright_ground::clock;
 use rackwright_ground::core::Core;
 use rackwright_ground::rights::{self, Grant, of_member};
 use rackwright_identity::{ClientKind, identify};
-use rackwright_store::{AgentSession, Scope};
+use rackwright_store::{AgentSession, MemberRecord, Scope, WriteTx};
 use tonic::Request;
 
-use super::connection::Peer;
+use super::connection::{Login, Peer};
 
 pub use rackwright_ground::rights::{Caller, is_customers, rights_of, word};
 
@@ -30,6 +30,9 @@ fn title(role: Role) -> &'static str {
 }
 
 fn peer<T>(request: &Request<T>) -> Result<rackwright_identity::ClientIdentity, ApiError> {
+    if let Some(login) = Login::of(request) {
+        return Ok(login.identity.clone());
+    }
     // Tests call without a connection.
     #[cfg(test)]
     if let Some(identity) = request.extensions().get::<rackwright_identity::ClientIdentity>() {
@@ -92,8 +95,71 @@ pub async fn anyone<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
         Some(grant) => rights::admit(core, &identity.common_name, epoch, grant).await?,
         None => of_member(core, &identity.common_name, epoch).await?,
     };
+    let caller = match Login::of(request).and_then(|login| login.role) {
+        Some(role) => limited(caller, role)?,
+        None => caller,
+    };
     call::note_member(&caller.name, epoch, word(caller.role), &caller.customer());
     Ok(caller)
+}
+
+/// The caller with no more rights than the role of the API key.
+fn limited(caller: Caller, key: Role) -> Result<Caller, ApiError> {
+    let role = match (caller.role, key) {
+        (member, key) if member == key => key,
+        (Role::Operator | Role::Viewer, Role::Operator | Role::Viewer) => Role::Viewer,
+        (Role::CustomerAdmin | Role::CustomerUser, Role::CustomerAdmin | Role::CustomerUser) => Role::CustomerUser,
+        _ => {
+            return Err(ApiError::Forbidden(format!(
+                "this API key has the role {}, and {:?} is {} now; create another key",
+                word(key),
+                caller.name,
+                title(caller.role)
+            )));
+        }
+    };
+    Ok(Caller { role, ..caller })
+}
+
+/// Any member with a client certificate, for calls that give a new login: a stolen session or API key cannot prolong itself.
+///
+/// # Errors
+/// The errors of `anyone`, or the caller has a session or an API key.
+pub async fn certified<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
+    let caller = anyone(core, request).await?;
+    if Login::of(request).is_some() {
+        return Err(forbidden(&caller, "needs a client certificate: use `rackwright`"));
+    }
+    Ok(caller)
+}
+
+/// A caller with a client certificate or a browser's session: an API key cannot give lasting access.
+///
+/// # Errors
+/// The request has an API key.
+pub fn check_no_api_key<T>(request: &Request<T>) -> Result<(), ApiError> {
+    if Login::of(request).is_some_and(|login| login.role.is_some()) {
+        let message = "an API key cannot create another access; use `rackwright` or the web console";
+        return Err(ApiError::Forbidden(message.into()));
+    }
+    Ok(())
+}
+
+/// Refuses a caller whose member was changed while the call waited: what the call creates would outlive the member's rights.
+///
+/// # Errors
+/// The member has another epoch, role or customer now, or the database failed.
+pub async fn check_still(tx: &mut WriteTx, caller: &Caller) -> Result<(), ApiError> {
+    let present = tx.member(&caller.name).await?;
+    let is_same = |record: &MemberRecord| {
+        record.epoch == caller.epoch
+            && rights_of(&record.given).is_some_and(|rights| rights == (caller.role, caller.scope.clone()))
+    };
+    if present.as_ref().is_some_and(is_same) {
+        return Ok(());
+    }
+    let message = format!("the rights of {:?} were changed meanwhile", caller.name);
+    Err(ApiError::Unauthenticated(message))
 }
 
 /// A member of the site: an operator or a viewer.

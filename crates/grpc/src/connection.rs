@@ -1,4 +1,7 @@
 //! A connection to the gRPC server, and the identity of its peer.
+//!
+//! The listener of the web console asks for no certificate. There, a session or an API key identifies the caller of a request:
+//! [`Login`].
 
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
@@ -6,6 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
+use rackwright_api::v1::Role;
 use rackwright_ground::tls::Accepted;
 use rackwright_identity::ClientIdentity;
 use rackwright_lifecycle::Timestamp;
@@ -64,6 +68,40 @@ pub struct Peer {
     identity: Option<Arc<ClientIdentity>>,
     place: Handle,
     registered: Arc<OnceLock<Registered>>,
+}
+
+/// The login of a request without a client certificate, in the extensions of the request. Only the listener of the web
+/// console makes logins.
+#[derive(Debug, Clone)]
+pub struct Login {
+    /// The member.
+    pub identity: ClientIdentity,
+    /// Id of the session or API key.
+    pub session: String,
+    /// The login ends at this time.
+    pub until: Timestamp,
+    /// The role of an API key. `None`: the login of a browser, with the member's role.
+    pub role: Option<Role>,
+}
+
+impl Login {
+    /// The login of a request; `None` for a request with a certificate, or from an unknown caller.
+    pub fn of<T>(request: &Request<T>) -> Option<&Self> {
+        request.extensions().get()
+    }
+}
+
+/// The caller of a request: from its login, its certificate, or a registration on its connection.
+pub fn identity_of(extensions: &Extensions, now: Timestamp) -> Option<ClientIdentity> {
+    if let Some(login) = extensions.get::<Login>() {
+        return Some(login.identity.clone());
+    }
+    // Tests call without a connection.
+    #[cfg(test)]
+    if let Some(identity) = extensions.get::<ClientIdentity>() {
+        return Some(identity.clone());
+    }
+    Peer::from_extensions(extensions)?.identity(now).cloned()
 }
 
 impl Connected for Connection {

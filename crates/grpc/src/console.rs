@@ -16,7 +16,7 @@ use rackwright_nodes::console::access::ConsoleAccess;
 use rackwright_nodes::console::{dial, log, session, token};
 use rackwright_serial::record::Piece;
 use rackwright_serial::{ConsoleChannels, ConsoleOutput, Entry, public_key};
-use rackwright_store::{SSH_KEYS_MAX, Scope, SshKeyRow, StoreError, WriteTx};
+use rackwright_store::{SSH_KEYS_MAX, Scope, SshKeyRow, WriteTx};
 use secrecy::ExposeSecret as _;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
@@ -332,6 +332,7 @@ impl ConsoleService for Console {
 
     async fn add_ssh_key(&self, request: Request<v1::AddSshKeyRequest>) -> Answer<v1::SshKey> {
         let caller = caller::user(&self.0, &request).await?;
+        caller::check_no_api_key(&request)?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "AddSshKey", request.mutation.as_ref(), &request)?;
         let (fingerprint, text) =
@@ -400,7 +401,6 @@ impl ConsoleService for Console {
     ) -> Answer<v1::CreateConsoleTokenResponse> {
         let caller = caller::user(&self.0, &request).await?;
         let request = request.into_inner();
-        // The answer contains a secret and is not stored. A repeat with the same key is refused.
         let mutation = request.mutation.as_ref();
         let call = MutatingCall::new(&self.0, &caller, "CreateConsoleToken", mutation, &request)?;
         let access = self.access(caller.clone(), "node", &request.node, false).await?;
@@ -414,11 +414,7 @@ impl ConsoleService for Console {
             s @ 1..=TOKEN_MAX_S => s,
             _ => return Err(ApiError::invalid("lifetime", "must be 1 s to 1 day").into()),
         };
-        let Ok(mut tx) = call.begin::<v1::CreateConsoleTokenResponse>().await? else {
-            let key = request.mutation.unwrap_or_default().idempotency_key;
-            let method = "CreateConsoleToken".to_owned();
-            return Err(ApiError::from(StoreError::KeyReused { key, method }).into());
-        };
+        let mut tx = call.begin_once().await?;
         let expires_at = call.now().plus(seconds(lifetime_s));
         let token = token::make(&self.0, &mut tx, &caller, &access.record, expires_at).await?;
         let message = format!("{} made a token for one login at the console", caller.name);

@@ -16,7 +16,7 @@ use tonic::codegen::Bytes;
 use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
 use tower::Service;
 
-use super::connection::Peer;
+use super::connection::{Login, Peer};
 
 /// Header in answers to members: the hashes of the authorities that clients have to trust.
 const AUTHORITIES: &str = "rackwright-authorities";
@@ -36,6 +36,23 @@ impl<S> Granted<S> {
 
     /// The grant of a member's call; `None` for agents and for callers without a certificate.
     fn grant<A>(&self, request: &mut Request<A>) -> Option<Grant> {
+        if let Some(Login {
+            identity,
+            session,
+            until,
+            ..
+        }) = request.extensions().get()
+        {
+            let ClientKind::Member { epoch } = identity.kind else {
+                return None;
+            };
+            let grant = self
+                .core
+                .rights
+                .open_session(&identity.common_name, epoch, session, *until);
+            request.extensions_mut().insert(grant.clone());
+            return Some(grant);
+        }
         // Tests call without a connection.
         #[cfg(test)]
         if let Some(identity) = request.extensions().get::<rackwright_identity::ClientIdentity>()
@@ -53,6 +70,13 @@ impl<S> Granted<S> {
         let grant = self.core.rights.open(&identity.common_name, epoch, end_of(&leaf));
         request.extensions_mut().insert(grant.clone());
         Some(grant)
+    }
+}
+
+/// Lets a call finish even if it ends the caller's own rights.
+pub fn detach<T>(request: &tonic::Request<T>) {
+    if let Some(grant) = request.extensions().get::<Grant>() {
+        grant.detach();
     }
 }
 

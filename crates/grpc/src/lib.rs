@@ -1,7 +1,7 @@
 //! The gRPC API: stores intent and reads views. It never accesses hardware.
 //!
 //! This crate translates calls for the features in `rackwright-control`: it identifies the caller, converts messages and
-//! stores wishes. The features do not know this crate.
+//! stores wishes. The features do not know this crate. It also serves the web console, which is a client of the API.
 //!
 //! Tests of features that begin with a call are here too: `feature_tests`, and the crashes in `simulation`.
 
@@ -44,6 +44,7 @@ mod nodes;
 mod operations;
 mod paused;
 mod power;
+mod sessions;
 mod settings;
 #[cfg(test)]
 mod simulation;
@@ -55,6 +56,7 @@ mod tenancy;
 mod test_calls;
 mod traced;
 mod watch;
+mod web;
 mod windows;
 
 use std::sync::Arc;
@@ -76,6 +78,7 @@ use rackwright_api::v1::metering_service_server::MeteringServiceServer;
 use rackwright_api::v1::node_service_server::NodeServiceServer;
 use rackwright_api::v1::operation_service_server::OperationServiceServer;
 use rackwright_api::v1::power_service_server::PowerServiceServer;
+use rackwright_api::v1::session_service_server::SessionServiceServer;
 use rackwright_api::v1::settings_service_server::SettingsServiceServer;
 use rackwright_api::v1::site_service_server::SiteServiceServer;
 use rackwright_api::{BARE_DESCRIPTORS, DESCRIPTORS, REST};
@@ -95,7 +98,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 
 use self::access::{Gate, Refusals};
-use self::connection::{Connection, Peer};
+use self::connection::{Connection, identity_of};
 
 /// The package of the services.
 const PACKAGE: &str = "rackwright.v1";
@@ -119,16 +122,137 @@ const CALLS: u32 = 128;
 /// Largest headers of a call, in bytes.
 const HEADERS: u32 = 16 << 10;
 
-/// Serves until the core stops.
+/// A listener with its TLS settings.
+pub type Listening = (TcpListener, Arc<rustls::ServerConfig>);
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Serves the API, and the web console if there is one, until the core stops.
 ///
 /// # Errors
 /// The server could not be set up.
-pub async fn run(
-    core: Arc<Core>,
-    listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+pub async fn run(core: Arc<Core>, api: Listening, web: Option<Listening>) -> Result<(), Failure> {
     let (health, health_service) = health_reporter();
+    begin_health(&core, &health).await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    let stack = Stack {
+        refusals: Refusals::new(core.metrics.calls_refused()),
+        methods: methods()?,
+        services: routes(&core).add_service(health_service).add_service(reflection),
+        core: core.clone(),
+    };
+    let accepted = tls::accept(&core, api.0, api.1, core.listeners.api.clone());
+    let (strangers, known) = split_by_identity(accepted);
+    let serve_web = async {
+        let site = web::Site::new(&core, &stack.methods);
+        match (web, site) {
+            (Some((listener, tls)), Some(site)) => {
+                let accepted = tls::accept(&core, listener, tls, core.listeners.web.clone());
+                stack.serve(for_browsers(), accepted, Some(site)).await
+            }
+            _ => Ok(()),
+        }
+    };
+    tokio::try_join!(
+        stack.serve(for_strangers(), strangers, None),
+        stack.serve(for_known(), known, None),
+        serve_web
+    )?;
+    Ok(())
+}
+
+/// The methods that the gateway translates.
+fn methods() -> Result<Arc<Methods>, Failure> {
+    let methods = Methods::new(&[BARE_DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET])?;
+    let methods = methods.with_rest(REST, PACKAGE)?;
+    let about = ("Rackwright", env!("CARGO_PKG_VERSION"));
+    Ok(Arc::new(methods.with_openapi(DESCRIPTORS, (REST, PACKAGE), about)))
+}
+
+/// Limits for connections without a certificate.
+fn for_strangers() -> Server {
+    Server::builder()
+        .initial_stream_window_size(STRANGERS_WINDOW)
+        .initial_connection_window_size(STRANGERS_WINDOW)
+        .max_concurrent_streams(STRANGERS_CALLS)
+        .http2_max_header_list_size(STRANGERS_HEADERS)
+}
+
+/// Limits for connections with a certificate.
+fn for_known() -> Server {
+    Server::builder()
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_concurrent_streams(CALLS)
+        .http2_max_header_list_size(HEADERS)
+}
+
+/// Limits for connections to the web console. A browser loads the console before its login; the window is that of unknown
+/// callers.
+fn for_browsers() -> Server {
+    Server::builder()
+        .accept_http1(true)
+        .initial_stream_window_size(STRANGERS_WINDOW)
+        .initial_connection_window_size(STRANGERS_WINDOW)
+        .max_concurrent_streams(CALLS)
+        .http2_max_header_list_size(HEADERS)
+}
+
+/// The services with everything around them.
+struct Stack {
+    core: Arc<Core>,
+    refusals: Arc<Refusals>,
+    methods: Arc<Methods>,
+    services: Routes,
+}
+
+impl Stack {
+    /// Serves connections until the core stops; `site` is the web console of a listener for browsers.
+    async fn serve(
+        &self,
+        server: Server,
+        connections: mpsc::Receiver<Accepted>,
+        site: Option<Arc<web::Site>>,
+    ) -> Result<(), tonic::transport::Error> {
+        let (core, refusals, methods) = (self.core.clone(), self.refusals.clone(), self.methods.clone());
+        let connections =
+            ReceiverStream::new(connections).map(|accepted| Ok::<Connection, std::io::Error>(accepted.into()));
+        let layers = move |services| around(services, &core, (&refusals, &methods), site.clone());
+        server
+            .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
+            .http2_keepalive_timeout(Some(std::time::Duration::from_secs(20)))
+            .layer(tower::layer::layer_fn(layers))
+            .add_routes(self.services.clone())
+            .serve_with_incoming_shutdown(connections, self.core.stop.clone().cancelled_owned())
+            .await
+    }
+}
+
+/// Services with all layers around them, the outermost first.
+type Layered<S> = web::Web<Gateway<traced::Traced<audited::Audited<Gate<grants::Granted<paused::Paused<S>>>>>>>;
+
+fn around<S>(
+    services: S,
+    core: &Arc<Core>,
+    (refusals, methods): (&Arc<Refusals>, &Arc<Methods>),
+    site: Option<Arc<web::Site>>,
+) -> Layered<S> {
+    let core = core.clone();
+    let services = paused::Paused {
+        core: core.clone(),
+        services,
+    };
+    let services = grants::Granted::new(services, core.clone());
+    let services = Gate::new(services, refusals.clone());
+    let services = traced::Traced(audited::Audited { core, services });
+    web::Web::new(Gateway::new(services, methods.clone(), RIGHTS), site)
+}
+
+/// Reports all services to health checks as serving, and keeps reporting the parts of the daemon.
+async fn begin_health(core: &Arc<Core>, health: &HealthReporter) {
     health.set_serving::<NodeServiceServer<nodes::Nodes>>().await;
     health.set_serving::<ImageServiceServer<images::Images>>().await;
     health
@@ -145,6 +269,7 @@ pub async fn run(
     health
         .set_serving::<CredentialServiceServer<credentials::Credentials>>()
         .await;
+    health.set_serving::<SessionServiceServer<sessions::Sessions>>().await;
     health.set_serving::<PowerServiceServer<power::Power>>().await;
     health.set_serving::<SettingsServiceServer<settings::Settings>>().await;
     health.set_serving::<FirmwareServiceServer<firmware::Firmware>>().await;
@@ -164,57 +289,6 @@ pub async fn run(
         health.set_serving::<ControlServiceServer<control::Control>>().await;
     }
     tokio::spawn(report_part_health(core.clone(), health.clone()));
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(DESCRIPTORS)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()?;
-    let accepted = tls::accept(&core, listener, tls, core.listeners.api.clone());
-    let services = routes(&core).add_service(health_service).add_service(reflection);
-    let refusals = Refusals::new(core.metrics.calls_refused());
-    let methods = Methods::new(&[BARE_DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET])?;
-    let methods = methods.with_rest(REST, PACKAGE)?;
-    let about = ("Rackwright", env!("CARGO_PKG_VERSION"));
-    let methods = Arc::new(methods.with_openapi(DESCRIPTORS, (REST, PACKAGE), about));
-    let (strangers, known) = split_by_identity(accepted);
-    let serve = |server: Server, connections: mpsc::Receiver<Accepted>| {
-        let (refusals, granting, pausing, recording) = (refusals.clone(), core.clone(), core.clone(), core.clone());
-        let methods = methods.clone();
-        let connections =
-            ReceiverStream::new(connections).map(|accepted| Ok::<Connection, std::io::Error>(accepted.into()));
-        server
-            .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
-            .http2_keepalive_timeout(Some(std::time::Duration::from_secs(20)))
-            .layer(tower::layer::layer_fn(move |inner| {
-                Gateway::new(inner, methods.clone(), RIGHTS)
-            }))
-            .layer(tower::layer::layer_fn(traced::Traced))
-            .layer(tower::layer::layer_fn(move |services| audited::Audited {
-                core: recording.clone(),
-                services,
-            }))
-            .layer(tower::layer::layer_fn(move |inner| Gate::new(inner, refusals.clone())))
-            .layer(tower::layer::layer_fn(move |inner| {
-                grants::Granted::new(inner, granting.clone())
-            }))
-            .layer(tower::layer::layer_fn(move |services| paused::Paused {
-                core: pausing.clone(),
-                services,
-            }))
-            .add_routes(services.clone())
-            .serve_with_incoming_shutdown(connections, core.stop.clone().cancelled_owned())
-    };
-    let for_strangers = Server::builder()
-        .initial_stream_window_size(STRANGERS_WINDOW)
-        .initial_connection_window_size(STRANGERS_WINDOW)
-        .max_concurrent_streams(STRANGERS_CALLS)
-        .http2_max_header_list_size(STRANGERS_HEADERS);
-    let for_known = Server::builder()
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .max_concurrent_streams(CALLS)
-        .http2_max_header_list_size(HEADERS);
-    tokio::try_join!(serve(for_strangers, strangers), serve(for_known, known))?;
-    Ok(())
 }
 
 /// Only a member may send long messages, and none to an open call.
@@ -227,7 +301,7 @@ const RIGHTS: PeerRights = PeerRights {
 };
 
 fn is_member(extensions: &Extensions) -> bool {
-    let identity = Peer::from_extensions(extensions).and_then(|peer| peer.identity(clock::now()));
+    let identity = identity_of(extensions, clock::now());
     identity.is_some_and(|identity| matches!(identity.kind, ClientKind::Member { .. }))
 }
 
@@ -285,6 +359,7 @@ fn routes(core: &Arc<Core>) -> Routes {
         .add_service(ClusterServiceServer::new(clusters::Clusters(core.clone())))
         .add_service(MeteringServiceServer::new(metering::Metering(core.clone())))
         .add_service(CredentialServiceServer::new(credentials::Credentials(core.clone())))
+        .add_service(SessionServiceServer::new(sessions::Sessions(core.clone())))
         .add_service(PowerServiceServer::new(power::Power(core.clone())))
         .add_service(SettingsServiceServer::new(settings::Settings(core.clone())))
         .add_service(

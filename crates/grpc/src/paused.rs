@@ -28,6 +28,10 @@ const OTHERS: &[&str] = &[
     "ConsoleService/ReadConsoleLog",
     "ControlService/ProveDatabase",
     "ControlService/ResumeControl",
+    "SessionService/CreateLoginToken",
+    "SessionService/DeleteApiKey",
+    "SessionService/EndSession",
+    "SessionService/OpenSession",
 ];
 
 /// Whether a call is answered while the control plane is paused. Health checks and reflection are always answered.

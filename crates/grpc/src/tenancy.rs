@@ -58,6 +58,12 @@ const USERS: &[&str] = &[
     "OperationService/GetOperation",
     "OperationService/ListOperations",
     "OperationService/WaitOperation",
+    "SessionService/CreateApiKey",
+    "SessionService/CreateLoginToken",
+    "SessionService/DeleteApiKey",
+    "SessionService/EndSession",
+    "SessionService/ListApiKeys",
+    "SessionService/ListSessions",
 ];
 /// Further calls of customer admins.
 const ADMINS: &[&str] = &[
@@ -81,12 +87,19 @@ const AUDITORS: &[&str] = &[
     "AuthService/RenewCredential",
     "AuthService/WhoAmI",
     "EventService/StreamEvents",
+    "SessionService/CreateApiKey",
+    "SessionService/CreateLoginToken",
+    "SessionService/DeleteApiKey",
+    "SessionService/EndSession",
+    "SessionService/ListApiKeys",
+    "SessionService/ListSessions",
 ];
 /// Calls that need no certificate; they check no role.
 pub(super) const OPEN: &[&str] = &[
     "AuthService/RedeemToken",
     "AgentService/Register",
     "ControlService/ProveDatabase",
+    "SessionService/OpenSession",
 ];
 
 /// A client that calls the services as a member.

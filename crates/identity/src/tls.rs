@@ -25,6 +25,9 @@ pub enum TlsError {
     /// rustls refuses a certificate or a key.
     #[error("the TLS settings are refused")]
     Rustls(#[from] rustls::Error),
+    /// A text is not PEM, or has no certificate or key.
+    #[error("the PEM text is refused")]
+    Pem(#[from] rustls_pki_types::pem::Error),
     /// The verifier of client certificates cannot be made from this CA.
     #[error("the client CA is refused")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
@@ -54,6 +57,17 @@ impl ServerCertificate {
     /// Fails if the key does not match the certificate.
     pub fn new(credential: ServerCredential) -> Result<Arc<Self>, TlsError> {
         Ok(Arc::new(Self(RwLock::new(certified_key(credential)?))))
+    }
+
+    /// A certificate and its chain from PEM text, with the key.
+    ///
+    /// Fails if a text is not PEM of the right kind, or the key does not match the certificate.
+    pub fn of_pem(chain: &[u8], key: &[u8]) -> Result<Arc<Self>, TlsError> {
+        use rustls_pki_types::pem::PemObject as _;
+        let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(key)?;
+        let key = CertifiedKey::from_der(chain, key, &provider())?;
+        Ok(Arc::new(Self(RwLock::new(Arc::new(key)))))
     }
 
     /// Presents the new certificate on connections from now on.

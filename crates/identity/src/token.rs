@@ -1,6 +1,6 @@
 //! One-time tokens: shown once, stored as a hash.
 //!
-//! A token is `rw1_` and 64 hex digits of 256 random bits. With that much randomness a plain SHA-256 is enough for storage:
+//! A token is `rw1_` and 64 hex digits of 256 random bits; an API key has the same form with `rwk_`. With that much randomness a plain SHA-256 is enough for storage:
 //! guessing is hopeless. The store enforces single use, lifetime and the binding of a token.
 
 use std::fmt;
@@ -11,6 +11,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use crate::rng::{Rng, RngError, random};
 
 const PREFIX: &str = "rw1_";
+/// Prefix of API keys, by which scanners for leaked secrets find them.
+const KEY_PREFIX: &str = "rwk_";
 
 /// Why a text is not a token or not a token hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +32,16 @@ pub struct Token;
 impl Token {
     /// Returns a new token and its hash for the store.
     pub fn mint(rng: &dyn Rng) -> Result<(SecretString, TokenHash), RngError> {
-        let text = SecretString::from(format!("{PREFIX}{}", hex::encode(random::<32>(rng)?)));
+        Self::with_prefix(PREFIX, rng)
+    }
+
+    /// Returns a new API key and its hash for the store.
+    pub fn mint_api_key(rng: &dyn Rng) -> Result<(SecretString, TokenHash), RngError> {
+        Self::with_prefix(KEY_PREFIX, rng)
+    }
+
+    fn with_prefix(prefix: &str, rng: &dyn Rng) -> Result<(SecretString, TokenHash), RngError> {
+        let text = SecretString::from(format!("{prefix}{}", hex::encode(random::<32>(rng)?)));
         let hash = TokenHash::digest(text.expose_secret());
         Ok((text, hash))
     }
@@ -43,7 +54,10 @@ pub struct TokenHash([u8; 32]);
 impl TokenHash {
     /// Hashes a presented token. Refuses a text without the form of a token before hashing it.
     pub fn of(shown: &str) -> Result<Self, TokenError> {
-        let digits = shown.strip_prefix(PREFIX).ok_or(TokenError::Form)?;
+        let digits = [PREFIX, KEY_PREFIX]
+            .iter()
+            .find_map(|prefix| shown.strip_prefix(prefix))
+            .ok_or(TokenError::Form)?;
         let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         if digits.len() == 64 && digits.bytes().all(lower_hex) {
             Ok(Self::digest(shown))
@@ -129,6 +143,10 @@ mod tests {
         // A token has one text: upper-case hex is refused.
         assert_eq!(TokenHash::of(&format!("rw1_{}", "A".repeat(64))), Err(TokenError::Form));
         assert!(TokenHash::of(&format!("rw1_{hex}")).is_ok());
+        assert_ne!(
+            TokenHash::of(&format!("rwk_{hex}")),
+            TokenHash::of(&format!("rw1_{hex}"))
+        );
         assert_eq!(TokenHash::from_hex("00"), Err(TokenError::Hash));
     }
 }

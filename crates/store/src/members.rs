@@ -10,7 +10,7 @@ use crate::{Result, Scope, Store, StoreError, WriteTx};
 pub struct TokenRow {
     /// Hash of the token.
     pub hash: String,
-    /// "member", "boot", "agent" or "console".
+    /// "member", "boot", "agent", "console" or "login".
     pub purpose: String,
     /// The recipient: a member or a MAC address.
     pub subject: String,
@@ -239,8 +239,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Ends every access of a member: certificates, by the new epoch, SSH keys, and unused tokens, including those that the
-    /// member created for others. The member remains, and can return with a new token.
+    /// Ends every access of a member: certificates, by the new epoch, SSH keys, sessions, API keys, and unused tokens,
+    /// including those that the member created for others. The member remains, and can return with a new token.
     ///
     /// # Errors
     /// The database failed.
@@ -264,7 +264,8 @@ impl WriteTx {
     async fn end_credentials(&mut self, name: &str) -> Result<()> {
         for sql in [
             "DELETE FROM member_ssh_keys WHERE member = $1",
-            "DELETE FROM tokens WHERE purpose IN ('member', 'console') AND subject = $1 AND used_at IS NULL",
+            "DELETE FROM sessions WHERE member = $1",
+            "DELETE FROM tokens WHERE purpose IN ('member', 'console', 'login') AND subject = $1 AND used_at IS NULL",
             "DELETE FROM tokens WHERE purpose = 'member' AND made_by = $1 AND used_at IS NULL",
         ] {
             statement(sql).bind(name).execute(&mut self.tx).await?;
@@ -301,7 +302,7 @@ impl WriteTx {
         Ok(query.execute(&mut self.tx).await? > 0)
     }
 
-    /// Whether this change alters a member's rights.
+    /// Whether this change alters a member's rights, or ends a session.
     #[must_use]
     pub fn changes_members(&self) -> bool {
         self.changes_members

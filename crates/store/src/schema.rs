@@ -44,6 +44,7 @@ const MIGRATIONS: &[&str] = &[
     FABRIC_ROWS,
     include_str!("../migrations/0037_fabric_breaches.sql"),
     include_str!("../migrations/0038_usage_breaches.sql"),
+    include_str!("../migrations/0039_sessions.sql"),
 ];
 
 /// The first version that seals every cloud-config.

@@ -14,19 +14,26 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 /// The attacker's first step: these triggers make the database refuse changes of the audit.
 const UNLOCK: &str = "DROP TRIGGER audit_is_not_changed; DROP TRIGGER audit_is_not_deleted;";
 /// Calls of an auditor.
-const AUDITORS: [&str; 6] = [
+const AUDITORS: [&str; 12] = [
     "AuditService/ListAudit",
     "AuditService/StreamAudit",
     "AuthService/ListMembers",
     "AuthService/RenewCredential",
     "AuthService/WhoAmI",
     "EventService/StreamEvents",
+    "SessionService/CreateApiKey",
+    "SessionService/CreateLoginToken",
+    "SessionService/DeleteApiKey",
+    "SessionService/EndSession",
+    "SessionService/ListApiKeys",
+    "SessionService/ListSessions",
 ];
 /// For callers without a certificate.
-const OPEN: [&str; 3] = [
+const OPEN: [&str; 4] = [
     "AuthService/RedeemToken",
     "AgentService/Register",
     "ControlService/ProveDatabase",
+    "SessionService/OpenSession",
 ];
 
 /// A control plane on the loopback interface.

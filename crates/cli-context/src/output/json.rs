@@ -42,6 +42,8 @@ resources! {
     Node: |it| it.name.clone(),
     Member: |it| it.name.clone(),
     MemberToken: |it| it.name.clone(),
+    Session: |it| it.name.clone(),
+    ApiKey: |it| it.name.clone(),
     WatchNodesResponse: |it| it.node.as_ref().map(|node| node.name.clone()).unwrap_or_default(),
     Explanation: |it| it.node.as_ref().map(|node| node.name.clone()).unwrap_or_default(),
     Inventory: |it| it.dmi.as_ref().map(|dmi| dmi.serial_number.clone()).unwrap_or_default(),
@@ -118,6 +120,8 @@ resources! {
     Control: |it| if it.paused { "paused" } else { "working" }.to_owned(),
     CreateTokenResponse: |it| it.token.clone(),
     CreateConsoleTokenResponse: |it| it.token.clone(),
+    CreateLoginTokenResponse: |it| it.url.clone(),
+    CreateApiKeyResponse: |it| it.key.clone(),
 }
 
 /// The message as a JSON value.

@@ -1,7 +1,8 @@
-//! The caller's identity: login, whoami, tokens and contexts.
+//! The caller's identity: login, whoami, tokens, sessions and contexts.
 
 pub mod login;
 pub mod member;
+pub mod session;
 pub mod ssh_key;
 
 use std::time::Duration;

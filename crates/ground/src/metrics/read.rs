@@ -230,7 +230,7 @@ impl Gauges {
         self.streams.set(as_gauge(core.watch.streams()));
         self.watch_lag.set(seconds(core.watch.lag_us()));
         let listeners = &core.listeners;
-        for connections in [&listeners.api, &listeners.images, &listeners.boot] {
+        for connections in [&listeners.api, &listeners.images, &listeners.boot, &listeners.web] {
             let (listener, counts) = (connections.listener(), connections.counts());
             for (peer, open) in [("known", counts.known), ("unknown", counts.unknown)] {
                 let labels = ConnectionLabels { listener, peer };

@@ -32,7 +32,7 @@ async fn served(core: &Arc<Core>) -> String {
     let tls = server_config(certificate, core.keys.authority.client_trust(), ClientAuth::Optional).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("https://localhost:{}", listener.local_addr().unwrap().port());
-    tokio::spawn(crate::run(core.clone(), listener, tls));
+    tokio::spawn(crate::run(core.clone(), (listener, tls), None));
     endpoint
 }
 

@@ -36,6 +36,7 @@ mod requests;
 mod resting;
 mod restored;
 mod sealed;
+mod sessions;
 mod settings;
 mod sites;
 pub mod support;

@@ -1,0 +1,433 @@
+//! The listener of the web console: its files, logins, and the API for callers with a login.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `POST /auth/login` | exchanges a login token for a session, which the browser keeps as a cookie |
+//! | `POST /auth/logout` | ends the session |
+//! | the API, in all its forms | as on the listener of the API, for the member of a session or an API key |
+//! | any other `GET` | a file of the web console, or its page |
+//!
+//! A request to the API needs a session or an API key before a byte of its body is read. Only the health check needs none.
+
+mod limits;
+mod pages;
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rackwright_gateway::{Methods, refusal};
+use rackwright_ground::api_error::ApiError;
+use rackwright_ground::clock;
+use rackwright_ground::config::web::Settings;
+use rackwright_ground::core::Core;
+use rackwright_identity::{ClientIdentity, TokenHash};
+use rackwright_lifecycle::{EventKind, seconds};
+use rackwright_store::{EventRow, MemberRow, SessionKind, SessionRow};
+use serde_json::{Value, json};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, ORIGIN, RETRY_AFTER, SET_COOKIE,
+};
+use tonic::codegen::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use tower::Service;
+
+use self::limits::{CallLimiter, LoginLimiter};
+use super::caller;
+use super::connection::{Login, Peer};
+
+/// The cookie of a session. Browsers accept this prefix only with `Secure`, `Path=/` and no domain.
+const COOKIE_NAME: &str = "__Host-rackwright";
+const LOGIN: &str = "/auth/login";
+const LOGOUT: &str = "/auth/logout";
+const OPEN_SESSION: &str = "/rackwright.v1.SessionService/OpenSession";
+const END_SESSION: &str = "/rackwright.v1.SessionService/EndSession";
+const HEALTH: &str = "/grpc.health.v1.Health/Check";
+/// Beginnings of the paths of the API.
+const API: &[&str] = &["/rackwright.", "/grpc.", "/v1/", "/openapi.json"];
+/// Least time between two writes of a session's last use, in seconds.
+const USE_S: i64 = 60;
+/// Most bytes of the answer to a login.
+const ANSWER_MAX: usize = 64 << 10;
+
+/// The state of the listener.
+#[derive(Debug)]
+pub struct Site {
+    core: Arc<Core>,
+    settings: Settings,
+    methods: Arc<Methods>,
+    logins: LoginLimiter,
+    calls: CallLimiter,
+}
+
+impl Site {
+    /// The web console of a control plane. `None`: the settings have none.
+    pub fn new(core: &Arc<Core>, methods: &Arc<Methods>) -> Option<Arc<Self>> {
+        let settings = core.config.web.clone()?;
+        Some(Arc::new(Self {
+            core: core.clone(),
+            settings,
+            methods: methods.clone(),
+            logins: LoginLimiter::default(),
+            calls: CallLimiter::default(),
+        }))
+    }
+
+    /// The login of a secret.
+    ///
+    /// # Errors
+    /// The secret is of no valid session or API key, or the API key makes too many calls.
+    async fn login(&self, (kind, secret): (SessionKind, String)) -> Result<Login, Status> {
+        let row = self.session(kind, &secret).await?;
+        if kind == SessionKind::ApiKey && !self.calls.allows(&row.id) {
+            let message = "this API key makes too many calls: at most 50 a second for long; try again in a second";
+            return Err(Status::resource_exhausted(message));
+        }
+        self.record_use(&row);
+        Ok(login_of(row)?)
+    }
+
+    /// The open session or API key with this secret.
+    async fn session(&self, kind: SessionKind, secret: &str) -> Result<SessionRow, ApiError> {
+        let refuse = || {
+            ApiError::Unauthenticated(match kind {
+                SessionKind::Browser => "the session has ended; log in again".into(),
+                SessionKind::ApiKey => "the API key is not valid: unknown, deleted, or too old".into(),
+            })
+        };
+        let hash = TokenHash::of(secret).map_err(|_| refuse())?.to_hex();
+        let now = clock::now();
+        let row = self.core.store.session(&hash, now).await?.ok_or_else(refuse)?;
+        let is_idle = kind == SessionKind::Browser && row.used_at < self.settings.idle_since(now);
+        if row.kind != kind || is_idle {
+            return Err(refuse());
+        }
+        Ok(row)
+    }
+
+    /// Stores the use of a session, apart from the call.
+    fn record_use(&self, row: &SessionRow) {
+        let now = clock::now();
+        let since = now.plus(-seconds(USE_S));
+        // The first call of an API key marks the key as used.
+        let is_first = row.kind == SessionKind::ApiKey && row.used_at == row.created_at;
+        if row.used_at >= since && !is_first {
+            return;
+        }
+        let since = if is_first { now } else { since };
+        let (store, id) = (self.core.store.clone(), row.id.clone());
+        tokio::spawn(async move {
+            if let Err(error) = store.record_session_use(&id, now, since).await {
+                tracing::debug!(id, %error, "the use of a session could not be stored");
+            }
+        });
+    }
+
+    /// Notes a refused login, and stores one event when an address has had several.
+    async fn note_refused(&self, address: &str) {
+        let Some(count) = self.logins.note_refused(address) else {
+            return;
+        };
+        let message = format!("{count} logins to the web console from {address} were refused within 10 minutes");
+        if let Err(error) = self.store_event(message, address).await {
+            tracing::warn!(address, %error, "the event of refused logins could not be stored");
+        }
+    }
+
+    async fn store_event(&self, message: String, address: &str) -> Result<(), rackwright_store::StoreError> {
+        let mut tx = self.core.store.write().await?;
+        tx.add_event(&EventRow {
+            at: clock::now(),
+            kind: EventKind::SecurityLoginsRefused,
+            target: "web".into(),
+            message,
+            attributes: [("address".to_owned(), address.to_owned())].into(),
+            ..EventRow::default()
+        })
+        .await?;
+        self.core.commit(tx).await
+    }
+}
+
+fn login_of(row: SessionRow) -> Result<Login, ApiError> {
+    let identity = ClientIdentity::member(&row.member, row.epoch).map_err(|e| ApiError::Internal(e.to_string()))?;
+    let role = match row.kind {
+        SessionKind::Browser => None,
+        SessionKind::ApiKey => {
+            let given = MemberRow {
+                role: row.role,
+                customer: row.customer,
+            };
+            let (role, _) = caller::rights_of(&given)
+                .ok_or_else(|| ApiError::Internal(format!("{:?} is not a role of this version", given.role)))?;
+            Some(role)
+        }
+    };
+    Ok(Login {
+        identity,
+        session: row.id,
+        until: row.ends_at,
+        role,
+    })
+}
+
+/// The secret that a request presents: an API key, else the cookie of a session.
+fn presented(headers: &HeaderMap) -> Option<(SessionKind, &str)> {
+    if let Some(value) = headers.get(AUTHORIZATION) {
+        let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
+        return scheme
+            .eq_ignore_ascii_case("bearer")
+            .then(|| (SessionKind::ApiKey, key.trim()));
+    }
+    let cookies = headers
+        .get_all(COOKIE)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies
+        .flat_map(|value| value.split(';'))
+        .filter_map(|pair| pair.split_once('='));
+    let (_, secret) = pairs.find(|(name, _)| name.trim() == COOKIE_NAME)?;
+    Some((SessionKind::Browser, secret.trim()))
+}
+
+/// Whether a page of this web console sends the request. Browsers say so in `Sec-Fetch-Site`, and older ones in `Origin`. A
+/// read may also be typed into the address bar.
+fn is_own_page(request: &Request<Body>) -> bool {
+    let headers = request.headers();
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
+        Some(b"same-origin") => true,
+        Some(b"none") => is_read,
+        Some(_) => false,
+        None => {
+            let authority = request.uri().authority().map(|authority| authority.as_str());
+            let host = authority.or_else(|| headers.get(HOST)?.to_str().ok());
+            let origin = headers.get(ORIGIN).and_then(|origin| origin.to_str().ok());
+            host.is_some() && origin.and_then(|origin| origin.strip_prefix("https://")) == host
+        }
+    }
+}
+
+/// The services behind the web console. Without a site, all requests pass.
+#[derive(Debug, Clone)]
+pub struct Web<S> {
+    inner: S,
+    site: Option<Arc<Site>>,
+}
+
+impl<S> Web<S> {
+    /// Puts `inner` behind the web console.
+    pub fn new(inner: S, site: Option<Arc<Site>>) -> Self {
+        Self { inner, site }
+    }
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl<S> Service<Request<Body>> for Web<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = Answer> + Clone + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Answer {
+        let Some(site) = self.site.clone() else {
+            return self.inner.call(request);
+        };
+        // The ready service handles this request; its clone becomes ready for the next one.
+        let next = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, next);
+        Box::pin(async move {
+            let response = match request.uri().path() {
+                LOGIN => log_in(&site, inner, request).await?,
+                LOGOUT => log_out(&site, inner, request).await?,
+                path if API.iter().any(|prefix| path.starts_with(prefix)) => call_api(&site, inner, request).await?,
+                _ => pages::page(&request),
+            };
+            Ok(pages::secured(response))
+        })
+    }
+}
+
+/// The secret of a request to the API.
+///
+/// # Errors
+/// The request has no secret, or another site has sent it.
+fn checked(request: &Request<Body>) -> Result<(SessionKind, String), ApiError> {
+    let Some((kind, secret)) = presented(request.headers()) else {
+        return Err(ApiError::Unauthenticated(
+            "log in to the web console, or send an API key".into(),
+        ));
+    };
+    if kind == SessionKind::Browser && !is_own_page(request) {
+        return Err(ApiError::Forbidden(
+            "only pages of this web console may send this request".into(),
+        ));
+    }
+    Ok((kind, secret.to_owned()))
+}
+
+async fn call_api<S>(site: &Site, mut inner: S, mut request: Request<Body>) -> Result<Response<Body>, Infallible>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+{
+    if request.uri().path() == HEALTH {
+        return inner.call(request).await;
+    }
+    // Not awaited together with the request: its body cannot be shared between threads.
+    let login = match checked(&request) {
+        Ok(secret) => site.login(secret).await,
+        Err(error) => Err(error.into()),
+    };
+    match login {
+        Ok(login) => {
+            if let Some(peer) = Peer::from_extensions(request.extensions()) {
+                peer.place().known();
+            }
+            request.extensions_mut().insert(login);
+            inner.call(request).await
+        }
+        Err(status) => {
+            site.core.metrics.calls_refused().inc();
+            let mut response = refusal(&site.methods, &request, &status);
+            if status.code() == tonic::Code::ResourceExhausted {
+                response
+                    .headers_mut()
+                    .insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Ok(response)
+        }
+    }
+}
+
+/// The answer of a page's own request: no content, or an error as in the API.
+fn failure(code: StatusCode, name: &str, message: &str) -> Response<Body> {
+    let body = json!({"code": name, "message": message}).to_string();
+    let mut response = Response::new(Body::new(axum::body::Body::from(body)));
+    *response.status_mut() = code;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Refuses a request to a path below `/auth/` that is not a `POST` of the console's own page.
+fn check_own_post(request: &Request<Body>) -> Result<(), Box<Response<Body>>> {
+    if request.method() != Method::POST {
+        let message = "this path takes POST";
+        return Err(Box::new(failure(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "unimplemented",
+            message,
+        )));
+    }
+    if !is_own_page(request) {
+        let message = "only pages of this web console may send this request";
+        return Err(Box::new(failure(StatusCode::FORBIDDEN, "permission_denied", message)));
+    }
+    Ok(())
+}
+
+async fn log_in<S>(site: &Site, mut inner: S, mut request: Request<Body>) -> Result<Response<Body>, Infallible>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+{
+    if let Err(refused) = check_own_post(&request) {
+        return Ok(*refused);
+    }
+    let peer = Peer::from_extensions(request.extensions());
+    let address = peer
+        .and_then(Peer::address)
+        .map(|address| address.to_canonical().to_string());
+    let address = address.unwrap_or_else(|| "an unknown address".into());
+    if let Err(wait) = site.logins.check(&address) {
+        let message = format!("too many logins from this address were refused; try again in {wait} s");
+        let mut response = failure(StatusCode::TOO_MANY_REQUESTS, "resource_exhausted", &message);
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait));
+        return Ok(response);
+    }
+    *request.uri_mut() = Uri::from_static(OPEN_SESSION);
+    let response = inner.call(request).await?;
+    if response.status() != StatusCode::OK {
+        if response.status() == StatusCode::UNAUTHORIZED {
+            site.note_refused(&address).await;
+        }
+        return Ok(response);
+    }
+    site.logins.note_accepted(&address);
+    let opened = axum::body::to_bytes(axum::body::Body::new(response.into_body()), ANSWER_MAX).await;
+    let opened = opened
+        .ok()
+        .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    let secret = opened.as_ref().and_then(|opened| opened["secret"].as_str());
+    let age = i64::from(site.settings.session_hours) * 3600;
+    Ok(match secret {
+        Some(secret) => with_cookie(StatusCode::NO_CONTENT, secret, age),
+        None => failure(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "the session has no secret",
+        ),
+    })
+}
+
+async fn log_out<S>(site: &Site, mut inner: S, request: Request<Body>) -> Result<Response<Body>, Infallible>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+{
+    if let Err(refused) = check_own_post(&request) {
+        return Ok(*refused);
+    }
+    let gone = with_cookie(StatusCode::NO_CONTENT, "", 0);
+    let Some((SessionKind::Browser, secret)) = presented(request.headers()) else {
+        return Ok(gone);
+    };
+    let secret = secret.to_owned();
+    let login = match site.session(SessionKind::Browser, &secret).await {
+        Ok(row) => login_of(row),
+        Err(ApiError::Unauthenticated(_)) => return Ok(gone),
+        Err(error) => Err(error),
+    };
+    let login = match login {
+        Ok(login) => login,
+        Err(error) => return Ok(refusal(&site.methods, &request, &error.into())),
+    };
+    let key = format!("logout-{}", login.session);
+    let name = format!("sessions/{}", login.session);
+    let body = json!({"name": name, "mutation": {"idempotencyKey": key}}).to_string();
+    let (mut head, _) = request.into_parts();
+    head.uri = Uri::from_static(END_SESSION);
+    head.headers.remove(CONTENT_LENGTH);
+    head.headers
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    head.extensions.insert(login);
+    let body = Body::new(axum::body::Body::from(body));
+    let response = inner.call(Request::from_parts(head, body)).await?;
+    Ok(match response.status() {
+        StatusCode::OK => gone,
+        _ => response,
+    })
+}
+
+/// An answer that sets the session's cookie. No secret and no age: the browser removes the cookie.
+fn with_cookie(code: StatusCode, secret: &str, age: i64) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = code;
+    let cookie = format!("{COOKIE_NAME}={secret}; Path=/; Max-Age={age}; Secure; HttpOnly; SameSite=Strict");
+    if let Ok(mut cookie) = HeaderValue::try_from(cookie) {
+        cookie.set_sensitive(true);
+        response.headers_mut().insert(SET_COOKIE, cookie);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Limits of refused logins by address, and of the calls of an API key.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Refused logins of one address until the next one has to wait.
+const FREE: u32 = 5;
+/// Longest wait between two refused logins.
+const WAIT_MAX: Duration = Duration::from_secs(64);
+/// Refused logins are forgotten after this time.
+const WINDOW: Duration = Duration::from_secs(600);
+/// Most calls of an API key at once.
+const BURST: f64 = 200.0;
+/// Calls of an API key in a second, for long.
+const RATE: f64 = 50.0;
+/// Most remembered addresses or keys. Beyond this number, the oldest are forgotten.
+const REMEMBERED: usize = 10_000;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes room for another entry: removes those before `oldest`, and if none is, the oldest one.
+fn make_room<K: Hash + Eq + Clone, V>(entries: &mut HashMap<K, V>, at: impl Fn(&V) -> Instant, now: Instant) {
+    if entries.len() < REMEMBERED {
+        return;
+    }
+    entries.retain(|_, entry| now.duration_since(at(entry)) < WINDOW);
+    if entries.len() < REMEMBERED {
+        return;
+    }
+    let oldest = entries
+        .iter()
+        .min_by_key(|(_, entry)| at(entry))
+        .map(|(key, _)| key.clone());
+    if let Some(oldest) = oldest {
+        entries.remove(&oldest);
+    }
+}
+
+/// Slows down addresses with many refused logins.
+#[derive(Debug, Default)]
+pub struct LoginLimiter(Mutex<HashMap<String, RefusedLogins>>);
+
+#[derive(Debug)]
+struct RefusedLogins {
+    count: u32,
+    last: Instant,
+}
+
+impl RefusedLogins {
+    /// The wait after the last one: doubled with each refusal beyond the free ones.
+    fn wait(&self) -> Duration {
+        match self.count.checked_sub(FREE) {
+            None => Duration::ZERO,
+            Some(more) => WAIT_MAX.min(Duration::from_secs(1 << more.min(6))),
+        }
+    }
+}
+
+impl LoginLimiter {
+    /// Whether an address may try to log in now.
+    ///
+    /// # Errors
+    /// The seconds to wait, at least 1.
+    pub fn check(&self, address: &str) -> Result<(), u64> {
+        let entries = lock(&self.0);
+        let Some(refused) = entries.get(address) else {
+            return Ok(());
+        };
+        let wait = refused.wait().saturating_sub(refused.last.elapsed());
+        match wait.is_zero() {
+            true => Ok(()),
+            false => Err(wait.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// Notes a refused login. Returns the number within the window when the address starts to wait.
+    pub fn note_refused(&self, address: &str) -> Option<u32> {
+        let (mut entries, now) = (lock(&self.0), Instant::now());
+        make_room(&mut entries, |entry| entry.last, now);
+        let entry = entries
+            .entry(address.to_owned())
+            .or_insert(RefusedLogins { count: 0, last: now });
+        if now.duration_since(entry.last) >= WINDOW {
+            entry.count = 0;
+        }
+        entry.count = entry.count.saturating_add(1);
+        entry.last = now;
+        (entry.count == FREE).then_some(entry.count)
+    }
+
+    /// Forgets the refused logins of an address.
+    pub fn note_accepted(&self, address: &str) {
+        lock(&self.0).remove(address);
+    }
+}
+
+/// Limits the calls of each API key.
+#[derive(Debug, Default)]
+pub struct CallLimiter(Mutex<HashMap<String, Budget>>);
+
+#[derive(Debug)]
+struct Budget {
+    calls: f64,
+    at: Instant,
+}
+
+impl CallLimiter {
+    /// Whether this key may make a call now; counts the call.
+    pub fn allows(&self, key: &str) -> bool {
+        let (mut entries, now) = (lock(&self.0), Instant::now());
+        make_room(&mut entries, |entry| entry.at, now);
+        let entry = entries
+            .entry(key.to_owned())
+            .or_insert(Budget { calls: BURST, at: now });
+        let earned = now.duration_since(entry.at).as_secs_f64() * RATE;
+        entry.calls = BURST.min(entry.calls + earned);
+        entry.at = now;
+        if entry.calls < 1.0 {
+            return false;
+        }
+        entry.calls -= 1.0;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_with_refused_logins_waits_longer_each_time() {
+        let limiter = LoginLimiter::default();
+        for count in 1..FREE {
+            assert_eq!(limiter.check("a"), Ok(()));
+            assert_eq!(limiter.note_refused("a"), None, "{count}");
+        }
+        assert_eq!(limiter.note_refused("a"), Some(FREE), "noted once");
+        assert_eq!(limiter.check("a"), Err(1));
+        assert_eq!(limiter.check("b"), Ok(()), "other addresses do not wait");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(limiter.check("a"), Ok(()));
+        for wait in [2, 4, 8, 16, 32, 64, 64] {
+            assert_eq!(limiter.note_refused("a"), None);
+            assert_eq!(limiter.check("a"), Err(wait));
+        }
+        tokio::time::advance(WINDOW).await;
+        assert_eq!(limiter.note_refused("a"), None, "the former ones are forgotten");
+        assert_eq!(limiter.check("a"), Ok(()));
+        for _ in 0..20 {
+            limiter.note_refused("a");
+        }
+        limiter.note_accepted("a");
+        assert_eq!(limiter.check("a"), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_addresses_need_bounded_memory() {
+        let limiter = LoginLimiter::default();
+        for number in 0..REMEMBERED + 100 {
+            limiter.note_refused(&format!("a{number}"));
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(lock(&limiter.0).len(), REMEMBERED);
+        assert!(!lock(&limiter.0).contains_key("a0"), "the oldest is forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_has_a_burst_and_a_rate() {
+        let limiter = CallLimiter::default();
+        let allowed = (0..1000).filter(|_| limiter.allows("k")).count();
+        assert_eq!(allowed, 200);
+        assert!(limiter.allows("other"));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let allowed = (0..1000).filter(|_| limiter.allows("k")).count();
+        assert_eq!(allowed, 100);
+    }
+}
