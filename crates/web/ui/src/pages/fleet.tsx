@@ -1,0 +1,112 @@
+import { useMemo, useState } from "preact/hooks";
+import { Attention } from "../fleet/attention";
+import { countNodes, type Counts } from "../fleet/counts";
+import { AlarmsPanel, useAlarms } from "../fleet/alarms";
+import { FabricPanel, useFabric } from "../fleet/fabric-faults";
+import { FailuresPanel, UnderWayPanel } from "../fleet/work";
+import { SkuPanel, StateStrip, WaitsPanel } from "../fleet/panels";
+import { GROUPS } from "../fleet/groups";
+import { useNodes, type NodeStore } from "../fleet/store";
+import { HeatMap } from "../parts/heat-map";
+import { AsCli, PageHead, Panel } from "../parts/panel";
+import { Empty, Loading, Problem } from "../parts/problem";
+import { isOfSite } from "../session";
+import { count, plural } from "../units";
+
+export function FleetPage() {
+  const store = useNodes("");
+  const version = store.version.value;
+  const counts = useMemo(() => countNodes(store.rows.values()), [store, version]);
+  const alarms = useAlarms();
+  const fabric = useFabric();
+  const isKnown = store.isSynced.value;
+  return (
+    <>
+      <PageHead title="Fleet">
+        {isKnown ? subtitle(counts) : `Receiving nodes: ${count(counts.total)} so far`}
+      </PageHead>
+      <Problem error={store.error.value} doing="watch the nodes" retry={() => store.retry()} />
+      {!isKnown && counts.total === 0 && store.error.value === null && <Loading what="the nodes" lines={6} />}
+      {isKnown && counts.total === 0 && <NoNodes />}
+      {counts.total > 0 && <StateStrip counts={counts} />}
+      <div class="fleet-top">
+        <Attention counts={counts} isKnown={isKnown} alarms={alarms} fabric={fabric} />
+        {counts.total > 0 && <Hall store={store} version={version} />}
+      </div>
+      {counts.total > 0 && (
+        <div class="columns-2">
+          <SkuPanel counts={counts} />
+          <WaitsPanel counts={counts} />
+        </div>
+      )}
+      <div class="columns-2">
+        <UnderWayPanel />
+        <FailuresPanel />
+      </div>
+      {isOfSite() && (
+        <div class="columns-2">
+          <AlarmsPanel alarms={alarms} />
+          <FabricPanel fabric={fabric} />
+        </div>
+      )}
+      <AsCli commands={commands()} />
+    </>
+  );
+}
+
+function commands(): string[] {
+  const ofSite = isOfSite() ? ["rackwright power alarms", "rackwright fabric faults"] : [];
+  return ["rackwright node list", "rackwright operation list --running", ...ofSite];
+}
+
+function subtitle({ total, skus, working }: Counts): string {
+  const of = skus.size > 1 ? ` of ${plural(skus.size, "SKU")}` : "";
+  return `${plural(total, "node")}${of}; ${working === 0 ? "no node changes its state" : `${plural(working, "node")} on the way to another state`}`;
+}
+
+/** Every node as a cell. */
+function Hall({ store, version }: { store: NodeStore; version: number }) {
+  const [group, setGroup] = useState("sku");
+  const rows = useMemo(() => [...store.rows.values()].sort(byId), [store, store.members, version]);
+  const height = rows.length > 2_000 ? 260 : rows.length > 200 ? 180 : 90;
+  return (
+    <Panel
+      title="Hall"
+      side={
+        <label>
+          by{" "}
+          <select value={group} onChange={(event) => setGroup(event.currentTarget.value)}>
+            {Object.entries(GROUPS).map(([key, { title }]) => (
+              <option key={key} value={key}>
+                {title}
+              </option>
+            ))}
+          </select>
+        </label>
+      }
+    >
+      <HeatMap rows={rows} version={version} groupOf={GROUPS[group]?.of ?? null} height={height} label="Nodes by state" />
+    </Panel>
+  );
+}
+
+function byId(a: { id: string }, b: { id: string }): number {
+  return a.id < b.id ? -1 : 1;
+}
+
+function NoNodes() {
+  return isOfSite() ? (
+    <Empty title="No node is enrolled yet">
+      <p>
+        Enrol one with <code>rackwright node enroll</code>, many with <code>rackwright apply -f FILE</code>, or search the BMC
+        network with <code>rackwright discover start</code>.
+      </p>
+    </Empty>
+  ) : (
+    <Empty title="You have no nodes at the moment">
+      <p>
+        The command <code>rackwright capacity</code> shows what you can have now. The site's operators create clusters.
+      </p>
+    </Empty>
+  );
+}
