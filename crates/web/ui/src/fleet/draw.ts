@@ -30,7 +30,7 @@ export function draw(canvas: HTMLCanvasElement, layout: Layout, width: number, c
   }
   const image = context.createImageData(wide, high);
   const pixels = new Uint32Array(image.data.buffer);
-  const gap = layout.pitch >= 10 ? 2 : layout.pitch >= 3 ? 1 : 0;
+  const gap = layout.pitch >= 12 ? 2 : layout.pitch >= 5 ? 1 : 0;
   const size = Math.max(1, Math.round((layout.pitch - gap) * ratio));
   for (const { row, x, y } of layout.cells) {
     const value = colours.get(row.state) ?? 0;

@@ -1,10 +1,10 @@
 import { Panel } from "../parts/panel";
 import { Empty } from "../parts/problem";
-import { Glyph } from "../parts/state";
+import { StateBadge } from "../parts/state";
 import { Ago, CountLink, NodeLink } from "../parts/text";
 import { link } from "../router";
 import { count, plural } from "../units";
-import { NODE_STATES, nodeStateTone, type NodeStateWord } from "../words";
+import { nodeState, NODE_STATES, type NodeStateWord } from "../words";
 import type { Counts } from "./counts";
 import { term } from "./filter";
 
@@ -31,13 +31,10 @@ export function StateStrip({ counts }: { counts: Counts }) {
       </div>
       <ul class="strip-states">
         {states.map((state) => (
-          <li key={state} data-state={state} data-tone={nodeStateTone(state)}>
+          <li key={state} data-state={state}>
             <a href={link("/nodes", stateQuery(state))}>
               <span class="figure">{count(counts.states.get(state) ?? 0)}</span>
-              <span class="badge" data-tone={nodeStateTone(state)}>
-                <Glyph tone={nodeStateTone(state)} />
-                <span>{state}</span>
-              </span>
+              <StateBadge state={nodeState(state)} />
             </a>
           </li>
         ))}

@@ -36,12 +36,7 @@ export function UnderWayPanel() {
           columns={[
             { title: "target", cell: (operation) => <Target operation={operation} /> },
             { title: "kind", cell: ({ kind }) => kind },
-            {
-              title: "progress",
-              cell: (operation) =>
-                operation.progress ? <Bar percent={operation.progress.percent ?? 0} label={`${operation.kind} of ${operation.target}`} /> : <OperationBadge operation={operation} />,
-            },
-            { title: "step", isWide: true, cell: progressText },
+            { title: "progress", cell: (operation) => <Advance operation={operation} /> },
             { title: "age", cell: ({ createTime }) => <Ago time={createTime} bare /> },
             { title: "by", isWide: true, cell: ({ requestedBy }) => requestedBy },
           ]}
@@ -49,6 +44,21 @@ export function UnderWayPanel() {
       )}
       {all.length > SHOWN && <p class="note dim">{plural(all.length - SHOWN, "further operation")}</p>}
     </Panel>
+  );
+}
+
+function Advance({ operation }: { operation: Operation }) {
+  const { progress, kind, target } = operation;
+  if (progress === undefined) {
+    return <OperationBadge operation={operation} />;
+  }
+  return (
+    <>
+      <Bar percent={progress.percent ?? 0} label={`${kind} of ${target}`} />
+      <p class="dim small one-line" title={progressText(operation)}>
+        {progressText(operation)}
+      </p>
+    </>
   );
 }
 

@@ -126,7 +126,7 @@ export function NodeGrid(props: Props) {
 }
 
 function narrowColumns(): NodeColumn[] {
-  const widths: Record<string, number> = { node: 0, state: 118, since: 52 };
+  const widths: Record<string, number> = { node: 0, state: 118, since: 62 };
   return Object.entries(widths).flatMap(([key, width]) => {
     const column = columnOf(key);
     return column ? [{ ...column, width }] : [];
@@ -147,7 +147,7 @@ function Head({ rows, columns, sort, onSort, selected, onSelectAll, canSelect }:
     <thead>
       <tr>
         {canSelect && (
-          <th scope="col">
+          <th scope="col" class="pick">
             <input
               type="checkbox"
               aria-label={`Select all ${rows.length} nodes`}
@@ -191,7 +191,7 @@ function Line({ row, index, columns, isNarrow, isAtCursor, isSelected, onSelect 
   return (
     <tr class={classes || undefined} aria-rowindex={index + 2}>
       {onSelect && (
-        <td>
+        <td class="pick">
           <input
             type="checkbox"
             aria-label={`Select ${row.id}`}

@@ -33,22 +33,18 @@ export function FleetPage() {
         <Attention counts={counts} isKnown={isKnown} alarms={alarms} fabric={fabric} />
         {counts.total > 0 && <Hall store={store} version={version} />}
       </div>
-      {counts.total > 0 && (
-        <div class="columns-2">
-          <SkuPanel counts={counts} />
-          <WaitsPanel counts={counts} />
-        </div>
-      )}
+      {counts.total > 0 && <SkuPanel counts={counts} />}
       <div class="columns-2">
-        <UnderWayPanel />
-        <FailuresPanel />
-      </div>
-      {isOfSite() && (
-        <div class="columns-2">
-          <AlarmsPanel alarms={alarms} />
-          <FabricPanel fabric={fabric} />
+        <div class="stack">
+          <UnderWayPanel />
+          <FailuresPanel />
         </div>
-      )}
+        <div class="stack">
+          {counts.total > 0 && <WaitsPanel counts={counts} />}
+          {isOfSite() && <AlarmsPanel alarms={alarms} />}
+          {isOfSite() && <FabricPanel fabric={fabric} />}
+        </div>
+      </div>
       <AsCli commands={commands()} />
     </>
   );
@@ -68,7 +64,7 @@ function subtitle({ total, skus, working }: Counts): string {
 function Hall({ store, version }: { store: NodeStore; version: number }) {
   const [group, setGroup] = useState("sku");
   const rows = useMemo(() => [...store.rows.values()].sort(byId), [store, store.members, version]);
-  const height = rows.length > 2_000 ? 260 : rows.length > 200 ? 180 : 90;
+  const height = rows.length > 2_000 ? 340 : rows.length > 200 ? 240 : 90;
   return (
     <Panel
       title="Hall"
