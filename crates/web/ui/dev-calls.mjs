@@ -125,11 +125,19 @@ function streams(world) {
   return {
     "NodeService/WatchNodes": ({ filter }, send) => {
       const matches = matcher(filter, NODE_FIELDS);
-      visible(world).filter(matches).forEach((node) => send({ node }));
-      send({ synced: true });
       const tell = (node) => send(matches(node) ? { node } : { node: { name: node.name }, deleted: true });
+      const waiting = visible(world).filter(matches);
+      let timer;
+      const sendSome = () => {
+        waiting.splice(0, 500).forEach((node) => send({ node }));
+        timer = waiting.length > 0 ? setImmediate(sendSome) : send({ synced: true });
+      };
+      sendSome();
       world.watchers.add(tell);
-      return () => world.watchers.delete(tell);
+      return () => {
+        clearImmediate(timer);
+        world.watchers.delete(tell);
+      };
     },
     "EventService/StreamEvents": ({ target, onlyNew }, send) => {
       const tell = (event) => (target ? event.target === target : true) && send(event);
@@ -159,7 +167,7 @@ function stream(run, request, response) {
   response.writeHead(200, { "Content-Type": "application/connect+json" });
   const end = (error) => response.end(envelope(2, error ? { error: errorBody(error) } : {}));
   try {
-    const stop = run(request, (message) => response.write(envelope(0, message)), end);
+    const stop = run(request, (message) => void response.write(envelope(0, message)), end);
     response.on("close", stop);
   } catch (error) {
     end(error);

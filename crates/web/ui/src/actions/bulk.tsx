@@ -21,7 +21,7 @@ function whyNot(verb: Verb, rows: Row[]): string {
     }
     reasons.add(why);
   }
-  return `Not for any of the selected nodes: ${[...reasons].slice(0, 3).join(", ")}`;
+  return `Not for the selected nodes: they are ${[...reasons].slice(0, 3).join(", or ")}`;
 }
 
 /** The actions for the selected nodes. */

@@ -118,17 +118,18 @@ function LeftOut({ groups }: { groups: [string, Row[]][] }) {
   if (groups.length === 0) {
     return null;
   }
+  const all = groups.reduce((sum, [, rows]) => sum + rows.length, 0);
   return (
-    <div class="dim">
-      <p>Left out:</p>
+    <details class="dim" open={groups.length <= 3}>
+      <summary>Left out: {plural(all, "node")}</summary>
       <ul>
         {groups.map(([why, rows]) => (
           <li key={why}>
-            {subject(rows)}: {why}
+            {subject(rows)} {rows.length === 1 ? "is" : "are"} {why}
           </li>
         ))}
       </ul>
-    </div>
+    </details>
   );
 }
 
@@ -146,7 +147,7 @@ function Losses({ groups }: { groups: [string, Row[]][] }) {
       ))}
       {customers.map(([customer, rows]) => (
         <p key={customer}>
-          {customer} has {plural(rows.length, "node")} of these.
+          {customer} has {rows.length === 1 ? "one" : count(rows.length)} of these nodes.
         </p>
       ))}
     </div>

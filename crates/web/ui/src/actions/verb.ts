@@ -36,7 +36,7 @@ export interface Verb {
   effect: string;
   /** What is lost on this node; empty: nothing. */
   loses(row: Row): string;
-  /** Why it cannot be done to this node now; empty: it can. */
+  /** Why it cannot be done to this node now, as the end of "the node is ..."; empty: it can. */
   cannot(row: Row): string;
   /** Fields that the dialog shows. */
   fields: (keyof Values)[];

@@ -9,9 +9,17 @@ const nameOf = (row: Row) => `nodes/${row.id}`;
 const nothing = () => "";
 const drives = () => "all data on the drives";
 
-/** Refuses states, with the sentence "it is available". */
+const NO_CLAIM = "without a claim";
+const SILENT = "out of reach, because its BMC is silent";
+
+/** The state as the end of "the node is ...". */
+function being(state: NodeStateWord): string {
+  return state === "maintenance" ? "in maintenance" : state;
+}
+
+/** Refuses other states. */
 function only(states: NodeStateWord[], more: (row: Row) => string = nothing): (row: Row) => string {
-  return (row) => (states.includes(row.state) ? more(row) : `it is ${row.state}`);
+  return (row) => (states.includes(row.state) ? more(row) : being(row.state));
 }
 
 function lines(text: string): string[] {
@@ -55,7 +63,7 @@ function power(id: string, label: string, action: PowerAction, effect: string, i
     label,
     effect,
     loses: (row) => (isCut && row.claimed ? `the running work${row.customer ? ` of ${row.customer}` : ""}` : ""),
-    cannot: (row) => (row.health === "BMC silent" ? "its BMC is silent" : ""),
+    cannot: (row) => (row.health === "BMC silent" ? SILENT : ""),
     fields: [],
     required: [],
     send: (row) => change("NodeService/SetNodePower", { name: nameOf(row), action }),
@@ -69,7 +77,7 @@ const DEPLOY: Verb = {
   label: "Deploy",
   effect: "Each node is claimed, gets the image, is checked, and is handed over.",
   loses: nothing,
-  cannot: only(["available"], (row) => (row.claimed ? "it is claimed already" : "")),
+  cannot: only(["available"], (row) => (row.claimed ? "claimed already" : "")),
   fields: ["image", "customer", "hostname", "keys", "userData", "verifyDisk"],
   required: ["image"],
   send: (row, values) => change("NodeService/DeployNode", { name: nameOf(row), deployment: deployment(values) }),
@@ -82,7 +90,7 @@ const REIMAGE: Verb = {
   label: "Reimage",
   effect: "Another image is written, then the node is checked and handed over again. Nodes of a cluster are reimaged with their cluster.",
   loses: drives,
-  cannot: only(["active", "failed"], (row) => (row.claimed ? "" : "it has no claim")),
+  cannot: only(["active", "failed"], (row) => (row.claimed ? "" : NO_CLAIM)),
   fields: ["image", "hostname", "keys", "userData", "verifyDisk"],
   required: ["image"],
   send: (row, values) => change("NodeService/ReimageNode", { name: nameOf(row), deployment: deployment({ ...values, customer: "" }) }),
@@ -96,7 +104,7 @@ const RELEASE: Verb = {
   label: "Release",
   effect: "The claim ends, every drive is erased, and the node becomes available.",
   loses: drives,
-  cannot: only(["available", "allocated", "imaging", "rebooting", "validating", "active", "failed"], (row) => (row.claimed ? "" : "it has no claim")),
+  cannot: only(["available", "allocated", "imaging", "rebooting", "validating", "active", "failed"], (row) => (row.claimed ? "" : NO_CLAIM)),
   fields: [],
   required: [],
   send: (row) => change("NodeService/ReleaseNode", { name: nameOf(row) }),
@@ -148,7 +156,7 @@ const QUARANTINE: Verb = {
   label: "Quarantine",
   effect: "The node is taken out of service as not trusted. The only way back is a readmit, which erases it.",
   loses: (row) => (row.claimed ? `the work of ${row.customer || "its holder"} on the node; a readmit erases its data` : ""),
-  cannot: (row) => (["quarantined", "maintenance"].includes(row.state) ? `it is ${row.state === "maintenance" ? "in maintenance" : "quarantined already"}` : ""),
+  cannot: (row) => (["quarantined", "maintenance"].includes(row.state) ? being(row.state) : ""),
   fields: ["reason"],
   required: ["reason"],
   send: (row, { reason }) => change("NodeService/QuarantineNode", { name: nameOf(row), reason }),
@@ -182,7 +190,7 @@ const BELIEVE: Verb = {
   label: "Believe",
   effect: "Confirms that the record of the node is right. Its claim and its data are acted on again.",
   loses: nothing,
-  cannot: (row) => (row.health === "doubted" ? "" : "its record is not doubted"),
+  cannot: (row) => (row.health === "doubted" ? "" : "not doubted"),
   fields: ["reason"],
   required: ["reason"],
   send: (row, { reason }) => change("NodeService/BelieveNode", { name: nameOf(row), reason }),
@@ -194,7 +202,7 @@ const AC_CYCLE: Verb = {
   label: "AC cycle",
   effect: "The power is briefly removed from the machine and its BMC, if the BMC supports this.",
   loses: (row) => (row.claimed ? `the running work${row.customer ? ` of ${row.customer}` : ""}` : ""),
-  cannot: (row) => (row.health === "BMC silent" ? "its BMC is silent" : ""),
+  cannot: (row) => (row.health === "BMC silent" ? SILENT : ""),
   fields: ["force"],
   required: [],
   send: (row, { force }) => change("BmcService/AcCycleNode", { name: nameOf(row), force }),
@@ -218,7 +226,7 @@ const SETTINGS: Verb = {
   label: "Apply settings",
   effect: "Firmware settings that differ are written. The machine is started and inspected again.",
   loses: nothing,
-  cannot: (row) => (row.claimed ? "it has a claim" : ""),
+  cannot: (row) => (row.claimed ? "claimed" : ""),
   fields: [],
   required: [],
   send: (row) => change("SettingsService/ApplyNodeSettings", { name: nameOf(row) }),
@@ -230,7 +238,7 @@ const ROTATE: Verb = {
   label: "Change BMC password",
   effect: "The BMC gets a new password of the control plane. A password that the BMC refused before is tried once more.",
   loses: nothing,
-  cannot: (row) => (row.health === "BMC silent" ? "its BMC is silent" : ""),
+  cannot: (row) => (row.health === "BMC silent" ? SILENT : ""),
   fields: [],
   required: [],
   send: (row) => change("CredentialService/RotateBmcPassword", { name: nameOf(row) }),
@@ -242,7 +250,7 @@ const DELETE: Verb = {
   label: "Delete",
   effect: "The node leaves the management of the control plane. The machine itself is not touched.",
   loses: () => "the record of the node, with its inventory and reports",
-  cannot: (row) => (row.claimed ? "it has a claim" : ""),
+  cannot: (row) => (row.claimed ? "claimed" : ""),
   fields: [],
   required: [],
   send: (row) => change("NodeService/DeleteNode", { name: nameOf(row) }),

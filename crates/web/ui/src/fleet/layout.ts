@@ -7,25 +7,28 @@ const GAP = 10;
 const SMALLEST = 1.5;
 const LARGEST = 22;
 
+type GroupOf = (row: Row) => string;
+
 export interface Block {
   title: string;
   /** Of the title, in CSS pixels. */
   y: number;
-  rows: Row[];
+  size: number;
 }
 
-/** Where each cell is: all figures in CSS pixels. */
+/** Where each cell is, in CSS pixels. Arrays of numbers, because 100,000 objects for each change would be slow. */
 export interface Layout {
   /** From one cell to the next. */
   pitch: number;
   columns: number;
   height: number;
   blocks: Block[];
-  /** Cells in drawing order: the row, its column and its top. */
-  cells: { row: Row; x: number; y: number; group: string }[];
+  rows: Row[];
+  xs: Float32Array;
+  ys: Float32Array;
 }
 
-function grouped(rows: Row[], groupOf: ((row: Row) => string) | null): [string, Row[]][] {
+function grouped(rows: Row[], groupOf: GroupOf | null): [string, Row[]][] {
   if (groupOf === null) {
     return [["", rows]];
   }
@@ -43,7 +46,7 @@ function grouped(rows: Row[], groupOf: ((row: Row) => string) | null): [string, 
 }
 
 /** Lays all nodes out in an area; the cells are as large as the area allows. */
-export function layOut(rows: Row[], groupOf: ((row: Row) => string) | null, width: number, height: number): Layout {
+export function layOut(rows: Row[], groupOf: GroupOf | null, width: number, height: number): Layout {
   const groups = grouped(rows, groupOf);
   const hasTitles = groupOf !== null && groups.length <= MOST_TITLES;
   const lost = hasTitles ? groups.length * (TITLE + GAP) : 0;
@@ -51,53 +54,57 @@ export function layOut(rows: Row[], groupOf: ((row: Row) => string) | null, widt
   const area = Math.max(width * 40, width * (height - lost));
   let pitch = Math.min(LARGEST, Math.max(SMALLEST, Math.sqrt(area / Math.max(1, rows.length + gaps))));
   pitch = pitch > 4 ? Math.floor(pitch) : Math.floor(pitch * 2) / 2;
-  const columns = Math.max(1, Math.floor(width / pitch));
-  return hasTitles ? titled(groups, pitch, columns) : flowing(groups, pitch, columns, groupOf !== null);
+  const layout: Layout = {
+    pitch,
+    columns: Math.max(1, Math.floor(width / pitch)),
+    height: 0,
+    blocks: [],
+    rows: [],
+    xs: new Float32Array(rows.length),
+    ys: new Float32Array(rows.length),
+  };
+  place(layout, groups, hasTitles, groupOf !== null);
+  return layout;
 }
 
-function titled(groups: [string, Row[]][], pitch: number, columns: number): Layout {
-  const cells: Layout["cells"] = [];
-  const blocks: Block[] = [];
-  let y = 0;
-  for (const [title, rows] of groups) {
-    blocks.push({ title, y, rows });
-    y += TITLE;
-    rows.forEach((row, index) => {
-      cells.push({ row, x: (index % columns) * pitch, y: y + Math.floor(index / columns) * pitch, group: title });
-    });
-    y += Math.ceil(rows.length / columns) * pitch + GAP;
-  }
-  return { pitch, columns, height: Math.max(pitch, y - GAP), blocks, cells };
-}
-
-function flowing(groups: [string, Row[]][], pitch: number, columns: number, hasGaps: boolean): Layout {
-  const cells: Layout["cells"] = [];
+function place(layout: Layout, groups: [string, Row[]][], hasTitles: boolean, hasGaps: boolean): void {
+  const { pitch, columns, xs, ys } = layout;
+  let top = 0;
+  // The place within the block, or within all groups where they flow into each other.
   let at = 0;
-  for (const [group, rows] of groups) {
+  for (const [title, rows] of groups) {
+    if (hasTitles) {
+      layout.blocks.push({ title, y: top, size: rows.length });
+      top += TITLE;
+      at = 0;
+    }
     for (const row of rows) {
-      cells.push({ row, x: (at % columns) * pitch, y: Math.floor(at / columns) * pitch, group });
+      const index = layout.rows.push(row) - 1;
+      xs[index] = (at % columns) * pitch;
+      ys[index] = top + Math.floor(at / columns) * pitch;
       at += 1;
     }
-    at += hasGaps ? 1 : 0;
+    if (hasTitles) {
+      top += Math.ceil(at / columns) * pitch + GAP;
+    } else {
+      at += hasGaps ? 1 : 0;
+    }
   }
-  return { pitch, columns, height: Math.ceil(at / columns) * pitch, blocks: [], cells };
+  layout.height = Math.max(pitch, hasTitles ? top - GAP : Math.ceil(at / columns) * pitch);
 }
 
 /** The index of the cell at a point; -1: none. */
-export function cellAt(layout: Layout, x: number, y: number): number {
-  const { cells, pitch } = layout;
-  // The cells are in rising order of their tops, and of their columns within a line.
+export function cellAt({ rows, xs, ys, pitch }: Layout, x: number, y: number): number {
+  // The cells are in rising order of their tops, and of their left sides within a line.
   let low = 0;
-  let high = cells.length - 1;
+  let high = rows.length - 1;
   while (low <= high) {
     const middle = (low + high) >> 1;
-    const cell = cells[middle];
-    if (cell === undefined) {
-      return -1;
-    }
-    if (y < cell.y || (y < cell.y + pitch && x < cell.x)) {
+    const left = xs[middle] ?? 0;
+    const top = ys[middle] ?? 0;
+    if (y < top || (y < top + pitch && x < left)) {
       high = middle - 1;
-    } else if (y >= cell.y + pitch || x >= cell.x + pitch) {
+    } else if (y >= top + pitch || x >= left + pitch) {
       low = middle + 1;
     } else {
       return middle;

@@ -48,7 +48,7 @@ export function SkuPanel({ counts }: { counts: Counts }) {
   const states = present(counts.states);
   return (
     <Panel title="SKUs" side={plural(counts.skus.size, "SKU")} isFlush>
-      <div class="table-scroll" tabIndex={0} role="group" aria-label="Nodes by SKU and state">
+      <div class="table-scroll natural" tabIndex={0} role="group" aria-label="Nodes by SKU and state">
         <table class="table">
           <caption class="sr">Nodes by SKU and state</caption>
           <thead>

@@ -10,6 +10,8 @@ import { rowOf, type Row } from "./row";
 const LINGER_MS = 60_000;
 /** The shortest time between two drawings of changes. */
 const DRAW_MS = 120;
+const MANY = 20_000;
+const DRAW_MANY_MS = 300;
 const PAGE = 1_000;
 /** WatchNodes tells of changes that are events; a wait that changes is none. Lists tell of these. */
 const RELIST_MS = 20_000;
@@ -129,7 +131,7 @@ export class NodeStore {
     if (this.drawing !== undefined) {
       return;
     }
-    const pause = Math.max(0, this.drawnAt + DRAW_MS - performance.now());
+    const pause = Math.max(0, this.drawnAt + (this.rows.size > MANY ? DRAW_MANY_MS : DRAW_MS) - performance.now());
     this.drawing = window.setTimeout(() => {
       this.drawing = undefined;
       this.drawnAt = performance.now();

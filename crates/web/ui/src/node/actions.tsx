@@ -22,7 +22,7 @@ function verbOf(id: string): Verb | undefined {
 
 function VerbButton({ verb, row, isFirst = false }: { verb: Verb; row: Row; isFirst?: boolean }) {
   const cannot = verb.cannot(row);
-  const why = forbids(verb) || (cannot === "" ? "" : `Not now: ${cannot}`);
+  const why = forbids(verb) || (cannot === "" ? "" : `Not now: ${row.id} is ${cannot}`);
   const kind = verb.loses(row) !== "" ? "danger" : isFirst ? "primary" : "plain";
   return (
     <Button kind={kind} why={why} onClick={() => openDialog((close) => <VerbDialog verb={verb} rows={[row]} close={close} />)}>
@@ -50,7 +50,7 @@ export function NodeActions({ of: { row } }: { of: NodeView }) {
 /** "rackwright node deploy gpu-001: --image IMAGE puts an image on it": options may stand on both sides of the colon. */
 const COMMAND = /^(rackwright [^:]*): ((?:--[a-z-]+ [A-Z]+ )*)(.*)$/s;
 
-function Hint({ hint, row }: { hint: string; row: Row }) {
+function Hint({ hint, row, isFirst }: { hint: string; row: Row; isFirst: boolean }) {
   const [, command, options = "", what] = COMMAND.exec(hint) ?? [];
   if (command === undefined || what === undefined) {
     return <li>{hint}</li>;
@@ -59,7 +59,7 @@ function Hint({ hint, row }: { hint: string; row: Row }) {
   const whole = `${command} ${options}`.trim();
   return (
     <li>
-      {verb ? <VerbButton verb={verb} row={row} isFirst /> : null}
+      {verb ? <VerbButton verb={verb} row={row} isFirst={isFirst} /> : null}
       <span class="hint-text">
         {what}
         <Copy text={whole} label="Copy the command" />
@@ -77,8 +77,8 @@ export function Hints({ of: { row, explanation } }: { of: NodeView }) {
   return (
     <Panel title="What you can do">
       <ol class="hints">
-        {hints.map((hint) => (
-          <Hint key={hint} hint={hint} row={row} />
+        {hints.map((hint, index) => (
+          <Hint key={hint} hint={hint} row={row} isFirst={index === 0} />
         ))}
       </ol>
     </Panel>

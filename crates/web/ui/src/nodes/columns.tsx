@@ -25,21 +25,21 @@ function healthWord(health: string): Word {
 
 /** The columns of the CLI's list, in its order, and further ones. */
 export const COLUMNS: NodeColumn[] = [
-  { key: "node", title: "node", width: 190, cell: (row) => <NodeLink id={row.id} />, value: (row) => row.id },
+  { key: "node", title: "node", width: 150, cell: (row) => <NodeLink id={row.id} />, value: (row) => row.id },
   {
     key: "state",
     title: "state",
-    width: 122,
+    width: 118,
     cell: (row) => <StateBadge state={nodeState(row.state)} />,
     value: (row) => NODE_STATES.indexOf(row.state as never),
   },
-  { key: "health", title: "health", width: 122, cell: (row) => <StateBadge state={healthWord(row.health)} />, value: (row) => row.health },
+  { key: "health", title: "health", width: 126, cell: (row) => <StateBadge state={healthWord(row.health)} />, value: (row) => row.health },
   { key: "since", title: "for", width: 64, cell: (row) => <Ago time={row.since} bare />, value: (row) => -row.since },
-  { key: "power", title: "power", width: 100, cell: (row) => row.power, value: (row) => row.power },
+  { key: "power", title: "power", width: 92, cell: (row) => row.power, value: (row) => row.power },
   { key: "agent", title: "agent", width: 64, cell: (row) => (row.agent ? "yes" : "no"), value: (row) => Number(row.agent) },
-  { key: "sku", title: "SKU", width: 120, cell: (row) => text(row.sku), value: (row) => row.sku },
-  { key: "customer", title: "customer", width: 120, cell: (row) => text(row.customer), value: (row) => row.customer },
-  { key: "image", title: "image", width: 190, cell: (row) => text(row.image), value: (row) => row.image },
+  { key: "sku", title: "SKU", width: 108, cell: (row) => text(row.sku), value: (row) => row.sku },
+  { key: "customer", title: "customer", width: 104, cell: (row) => text(row.customer), value: (row) => row.customer },
+  { key: "image", title: "image", width: 172, cell: (row) => text(row.image), value: (row) => row.image },
   { key: "address", title: "address", width: 130, cell: (row) => text(row.address), value: (row) => row.address },
   {
     key: "waits",

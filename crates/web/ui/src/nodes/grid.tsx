@@ -1,4 +1,4 @@
-import type { RefObject } from "preact";
+import { Component, type RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { words, type Row } from "../fleet/row";
 import { navigate } from "../router";
@@ -8,8 +8,11 @@ import { columnOf, type NodeColumn } from "./columns";
 const ROW = 30;
 const NARROW_ROW = 50;
 const NARROW = 640;
+/** The head of the table, and the borders. */
+const HEAD = 35;
 /** Rows drawn above and below the visible ones. */
 const BEYOND = 8;
+const STEP = 90;
 
 interface Props {
   rows: Row[];
@@ -37,7 +40,12 @@ function useWindow(): [RefObject<HTMLDivElement | null>, Window] {
     if (place === null) {
       return undefined;
     }
-    const read = () => setPart({ top: place.scrollTop, height: place.clientHeight, width: place.clientWidth });
+    const read = () => {
+      // Steps of a few rows: a smaller movement needs no drawing.
+      const top = Math.floor(place.scrollTop / STEP) * STEP;
+      const [height, width] = [place.clientHeight, place.clientWidth];
+      setPart((before) => (before.top === top && before.height === height && before.width === width ? before : { top, height, width }));
+    };
     read();
     place.addEventListener("scroll", read, { passive: true });
     const observer = new ResizeObserver(read);
@@ -57,9 +65,11 @@ export function NodeGrid(props: Props) {
   const [cursor, setCursor] = useState(-1);
   const isNarrow = part.width < NARROW;
   const height = isNarrow ? NARROW_ROW : ROW;
-  const columns = isNarrow ? narrowColumns() : props.columns;
+  const columns = isNarrow ? NARROW_COLUMNS : props.columns;
   const first = Math.max(0, Math.floor(part.top / height) - BEYOND);
   const last = Math.min(rows.length, Math.ceil((part.top + part.height) / height) + BEYOND);
+  // A row keeps its place in the document while it is visible; a new one takes the place of one that has left.
+  const slots = Math.ceil(part.height / height) + 2 * BEYOND + 2;
   const move = (to: number) => {
     const next = Math.min(Math.max(0, to), rows.length - 1);
     setCursor(next);
@@ -91,7 +101,15 @@ export function NodeGrid(props: Props) {
   };
   const atCursor = rows[cursor];
   return (
-    <div class={isNarrow ? "grid narrow" : "grid"} ref={place} tabIndex={0} role="group" aria-label="Nodes" onKeyDown={onKeyDown}>
+    <div
+      class={isNarrow ? "grid narrow" : "grid"}
+      ref={place}
+      tabIndex={0}
+      role="group"
+      aria-label="Nodes"
+      style={{ "--content": `${rows.length * height + HEAD}px` }}
+      onKeyDown={onKeyDown}
+    >
       <span class="sr" role="status">
         {atCursor ? `${atCursor.id}, ${atCursor.state}` : ""}
       </span>
@@ -108,7 +126,7 @@ export function NodeGrid(props: Props) {
           <Space height={first * height} />
           {rows.slice(first, last).map((row, index) => (
             <Line
-              key={index}
+              key={(first + index) % slots}
               row={row}
               index={first + index}
               columns={columns}
@@ -125,13 +143,10 @@ export function NodeGrid(props: Props) {
   );
 }
 
-function narrowColumns(): NodeColumn[] {
-  const widths: Record<string, number> = { node: 0, state: 118, since: 62 };
-  return Object.entries(widths).flatMap(([key, width]) => {
-    const column = columnOf(key);
-    return column ? [{ ...column, width }] : [];
-  });
-}
+const NARROW_COLUMNS = Object.entries({ node: 0, state: 118, since: 62 }).flatMap(([key, width]) => {
+  const column = columnOf(key);
+  return column ? [{ ...column, width }] : [];
+});
 
 function Space({ height }: { height: number }) {
   return (
@@ -178,7 +193,7 @@ function Head({ rows, columns, sort, onSort, selected, onSelectAll, canSelect }:
   );
 }
 
-function Line({ row, index, columns, isNarrow, isAtCursor, isSelected, onSelect }: {
+interface LineProps {
   row: Row;
   index: number;
   columns: NodeColumn[];
@@ -186,26 +201,36 @@ function Line({ row, index, columns, isNarrow, isAtCursor, isSelected, onSelect 
   isAtCursor: boolean;
   isSelected: boolean;
   onSelect: Props["onSelect"] | null;
-}) {
-  const classes = [isAtCursor ? "cursor" : "", isSelected ? "selected" : ""].filter(Boolean).join(" ");
-  return (
-    <tr class={classes || undefined} aria-rowindex={index + 2}>
-      {onSelect && (
-        <td class="pick">
-          <input
-            type="checkbox"
-            aria-label={`Select ${row.id}`}
-            checked={isSelected}
-            onChange={(event) => onSelect([row.id], event.currentTarget.checked)}
-          />
-        </td>
-      )}
-      {columns.map((column) => (
-        <td key={column.key}>
-          {column.cell(row)}
-          {isNarrow && column.key === "node" && <span class="second">{words(row)}</span>}
-        </td>
-      ))}
-    </tr>
-  );
+}
+
+/** One row. It is drawn again only if something of it has changed: scrolling draws the new rows alone. */
+class Line extends Component<LineProps> {
+  override shouldComponentUpdate(next: LineProps): boolean {
+    const now = this.props;
+    return (Object.keys(next) as (keyof LineProps)[]).some((key) => next[key] !== now[key]);
+  }
+
+  render({ row, index, columns, isNarrow, isAtCursor, isSelected, onSelect }: LineProps) {
+    const classes = [isAtCursor ? "cursor" : "", isSelected ? "selected" : ""].filter(Boolean).join(" ");
+    return (
+      <tr class={classes || undefined} aria-rowindex={index + 2}>
+        {onSelect && (
+          <td class="pick">
+            <input
+              type="checkbox"
+              aria-label={`Select ${row.id}`}
+              checked={isSelected}
+              onChange={(event) => onSelect([row.id], event.currentTarget.checked)}
+            />
+          </td>
+        )}
+        {columns.map((column) => (
+          <td key={column.key}>
+            {column.cell(row)}
+            {isNarrow && column.key === "node" && <span class="second">{words(row)}</span>}
+          </td>
+        ))}
+      </tr>
+    );
+  }
 }

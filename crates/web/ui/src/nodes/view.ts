@@ -39,7 +39,7 @@ function comparator(sort: string): (a: Row, b: Row) => number {
 /** The shown nodes in their order. The former order is sorted again: it is nearly right, which makes the sort fast. */
 export function useView(store: NodeStore, narrowing: Narrowing, sort: string): Row[] {
   const version = store.version.value;
-  const order = useRef<{ store: NodeStore; members: number; ids: string[] }>({ store, members: -1, ids: [] });
+  const order = useRef({ store, members: -1, sort: "", ids: [] as string[] });
   const { health, waits, late } = narrowing;
   return useMemo(() => {
     const known = order.current;
@@ -52,8 +52,11 @@ export function useView(store: NodeStore, narrowing: Narrowing, sort: string): R
         rows.push(row);
       }
     }
-    rows.sort(comparator(sort));
-    order.current = { store, members: store.members, ids: rows.map((row) => row.id) };
+    // Names do not change: the order by name is right until a node comes or goes.
+    if (!isSame || known.sort !== sort || sort.replace("-", "") !== "node") {
+      rows.sort(comparator(sort));
+      order.current = { store, members: store.members, sort, ids: rows.map((row) => row.id) };
+    }
     const now = Date.now();
     const isWhole = health === "" && waits === "" && !late;
     return isWhole ? rows : rows.filter((row) => isShown(row, { health, waits, late }, now));

@@ -7,7 +7,8 @@ import { FailuresPanel, UnderWayPanel } from "../fleet/work";
 import { SkuPanel, StateStrip, WaitsPanel } from "../fleet/panels";
 import { GROUPS } from "../fleet/groups";
 import { useNodes, type NodeStore } from "../fleet/store";
-import { HeatMap } from "../parts/heat-map";
+import { HeatMap, inWords } from "../parts/heat-map";
+import { useView } from "../nodes/view";
 import { AsCli, PageHead, Panel } from "../parts/panel";
 import { Empty, Loading, Problem } from "../parts/problem";
 import { isOfSite } from "../session";
@@ -31,7 +32,7 @@ export function FleetPage() {
       {counts.total > 0 && <StateStrip counts={counts} />}
       <div class="fleet-top">
         <Attention counts={counts} isKnown={isKnown} alarms={alarms} fabric={fabric} />
-        {counts.total > 0 && <Hall store={store} version={version} />}
+        {counts.total > 0 && <Hall store={store} version={version} counts={counts} />}
       </div>
       {counts.total > 0 && <SkuPanel counts={counts} />}
       <div class="columns-2">
@@ -60,10 +61,12 @@ function subtitle({ total, skus, working }: Counts): string {
   return `${plural(total, "node")}${of}; ${working === 0 ? "no node changes its state" : `${plural(working, "node")} on the way to another state`}`;
 }
 
+const WHOLE = { health: "", waits: "", late: false };
+
 /** Every node as a cell. */
-function Hall({ store, version }: { store: NodeStore; version: number }) {
+function Hall({ store, version, counts }: { store: NodeStore; version: number; counts: Counts }) {
   const [group, setGroup] = useState("sku");
-  const rows = useMemo(() => [...store.rows.values()].sort(byId), [store, store.members, version]);
+  const rows = useView(store, WHOLE, "node");
   const height = rows.length > 2_000 ? 340 : rows.length > 200 ? 240 : 90;
   return (
     <Panel
@@ -81,13 +84,9 @@ function Hall({ store, version }: { store: NodeStore; version: number }) {
         </label>
       }
     >
-      <HeatMap rows={rows} version={version} groupOf={GROUPS[group]?.of ?? null} height={height} label="Nodes by state" />
+      <HeatMap rows={rows} version={version} groupOf={GROUPS[group]?.of ?? null} height={height} label={`Nodes by state: ${inWords(counts.states)}`} />
     </Panel>
   );
-}
-
-function byId(a: { id: string }, b: { id: string }): number {
-  return a.id < b.id ? -1 : 1;
 }
 
 function NoNodes() {

@@ -1,4 +1,4 @@
-import { useMemo, useState } from "preact/hooks";
+import { useCallback, useMemo, useState } from "preact/hooks";
 import { BulkBar } from "../actions/bulk";
 import { withState } from "../fleet/filter";
 import { GROUPS } from "../fleet/groups";
@@ -8,7 +8,7 @@ import { columnsOf } from "../nodes/columns";
 import { NodeGrid } from "../nodes/grid";
 import { Chips, ColumnMenu, FILTER_HELP, FilterBox, GroupSelect, ViewSwitch } from "../nodes/toolbar";
 import { narrowingOf, useView } from "../nodes/view";
-import { HeatMap, Legend } from "../parts/heat-map";
+import { HeatMap, inWords, Legend } from "../parts/heat-map";
 import { AsCli, PageHead } from "../parts/panel";
 import { Empty, Loading, Problem } from "../parts/problem";
 import { link, location, setQuery } from "../router";
@@ -28,6 +28,7 @@ export function NodesPage() {
   const store = useNodes(filter);
   const narrowing = narrowingOf(query);
   const rows = useView(store, narrowing, isMap ? "node" : sort);
+  const counts = useMemo(() => countStates(rows), [rows]);
   const labels = useLabels(store);
   const group = query.get("group") ?? "sku";
   return (
@@ -42,8 +43,8 @@ export function NodesPage() {
       </div>
       <Problem error={store.error.value} doing="list the nodes" retry={() => store.retry()} />
       {store.error.value?.code === "invalid_argument" && <p class="dim">{FILTER_HELP}.</p>}
-      <States store={store} rows={rows} filter={filter} />
-      <Content store={store} rows={rows} isMap={isMap} group={group} sort={sort} columns={query.get("cols")} />
+      <States counts={counts} filter={filter} />
+      <Content store={store} rows={rows} counts={counts} isMap={isMap} group={group} sort={sort} columns={query.get("cols")} />
       <AsCli commands={[filter === "" ? "rackwright node list" : `rackwright node list --filter ${shellWord(filter)}`, "rackwright node watch"]} />
     </div>
   );
@@ -68,6 +69,9 @@ function useLabels(store: NodeStore): string[] {
 function Count({ store, shown }: { store: NodeStore; shown: number }) {
   store.version.value;
   const all = store.rows.size;
+  if (store.error.value !== null) {
+    return <>Unknown number of nodes</>;
+  }
   if (!store.isSynced.value) {
     return <>Receiving nodes: {count(all)} so far</>;
   }
@@ -80,12 +84,15 @@ function Count({ store, shown }: { store: NodeStore; shown: number }) {
   );
 }
 
-function States({ store, rows, filter }: { store: NodeStore; rows: Row[]; filter: string }) {
-  const counts = useMemo(() => {
-    const known = new Map<NodeStateWord, number>();
-    rows.forEach((row) => known.set(row.state, (known.get(row.state) ?? 0) + 1));
-    return known;
-  }, [store, rows]);
+function countStates(rows: Row[]): Map<NodeStateWord, number> {
+  const known = new Map<NodeStateWord, number>();
+  for (const row of rows) {
+    known.set(row.state, (known.get(row.state) ?? 0) + 1);
+  }
+  return known;
+}
+
+function States({ counts, filter }: { counts: Map<NodeStateWord, number>; filter: string }) {
   const query = (state: NodeStateWord) => {
     const next = new URLSearchParams(location.value.query);
     next.delete("filter");
@@ -94,9 +101,10 @@ function States({ store, rows, filter }: { store: NodeStore; rows: Row[]; filter
   return <Legend counts={counts} query={query} />;
 }
 
-function Content({ store, rows, isMap, group, sort, columns }: {
+function Content({ store, rows, counts, isMap, group, sort, columns }: {
   store: NodeStore;
   rows: Row[];
+  counts: Map<NodeStateWord, number>;
   isMap: boolean;
   group: string;
   sort: string;
@@ -104,6 +112,14 @@ function Content({ store, rows, isMap, group, sort, columns }: {
 }) {
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const groupOf = useMemo(() => groupFunction(group), [group]);
+  const shownColumns = useMemo(() => columnsOf(columns), [columns]);
+  const select = useCallback((ids: string[], isSelected: boolean) => {
+    setSelected((before) => {
+      const next = new Set(before);
+      ids.forEach((id) => (isSelected ? next.add(id) : next.delete(id)));
+      return next;
+    });
+  }, []);
   const canSelect = isOperator() || (session.value?.customer ?? "") !== "";
   if (rows.length === 0) {
     return store.isSynced.value ? <NoNodes store={store} /> : store.error.value === null ? <Loading what="the nodes" lines={8} /> : null;
@@ -112,21 +128,16 @@ function Content({ store, rows, isMap, group, sort, columns }: {
     const height = Math.max(240, window.innerHeight - 330);
     return (
       <div class="map-place">
-        <HeatMap rows={rows} version={store.version.value} groupOf={groupOf} height={height} label="Nodes by state" />
+        <HeatMap rows={rows} version={store.version.value} groupOf={groupOf} height={height} label={`Nodes by state: ${inWords(counts)}`} />
       </div>
     );
   }
-  const select = (ids: string[], isSelected: boolean) => {
-    const next = new Set(selected);
-    ids.forEach((id) => (isSelected ? next.add(id) : next.delete(id)));
-    setSelected(next);
-  };
   const chosen = selected.size === 0 ? [] : rows.filter((row) => selected.has(row.id));
   return (
     <>
       <NodeGrid
         rows={rows}
-        columns={columnsOf(columns)}
+        columns={shownColumns}
         sort={sort}
         onSort={(key) => setQuery({ sort: key === "node" ? null : key })}
         selected={selected}

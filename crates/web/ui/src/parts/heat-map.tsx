@@ -15,6 +15,7 @@ interface Props {
   version: number;
   groupOf: ((row: Row) => string) | null;
   height: number;
+  /** What the picture shows, in words. */
   label: string;
 }
 
@@ -50,9 +51,9 @@ export function HeatMap({ rows, version, groupOf, height, label }: Props) {
     return box ? cellAt(layout, event.clientX - box.left, event.clientY - box.top) : -1;
   };
   const open = (index: number) => {
-    const cell = layout.cells[index];
-    if (cell !== undefined) {
-      navigate(`/nodes/${encodeURIComponent(cell.row.id)}`);
+    const row = layout.rows[index];
+    if (row !== undefined) {
+      navigate(`/nodes/${encodeURIComponent(row.id)}`);
     }
   };
   const onKeyDown = (event: KeyboardEvent) => {
@@ -60,23 +61,23 @@ export function HeatMap({ rows, version, groupOf, height, label }: Props) {
     const step = steps[event.key];
     if (step !== undefined) {
       event.preventDefault();
-      setCursor(Math.min(Math.max(0, cursor + step), layout.cells.length - 1));
+      setCursor(Math.min(Math.max(0, cursor + step), layout.rows.length - 1));
     } else if (event.key === "Enter") {
       open(cursor);
     }
   };
   return (
     <div class="heat" ref={place}>
-      {layout.blocks.map(({ title, y, rows: some }) => (
+      {layout.blocks.map(({ title, y, size }) => (
         <p class="heat-title" key={title} style={{ top: `${y}px` }}>
-          {title} <span class="dim">{some.length.toLocaleString("en-US")}</span>
+          {title} <span class="dim">{size.toLocaleString("en-US")}</span>
         </p>
       ))}
       <canvas
         ref={canvas}
         role="img"
         tabIndex={0}
-        aria-label={`${label}. ${summary(rows)}`}
+        aria-label={label}
         style={{ width: `${width}px`, height: `${layout.height}px` }}
         onMouseMove={(event) => setCursor(point(event))}
         onMouseLeave={() => setCursor(-1)}
@@ -84,27 +85,30 @@ export function HeatMap({ rows, version, groupOf, height, label }: Props) {
         onKeyDown={onKeyDown}
         onBlur={() => setCursor(-1)}
       />
-      <Cursor layout={layout} index={cursor} width={width} />
+      <Cursor layout={layout} index={cursor} width={width} group={groupOf} />
     </div>
   );
 }
 
-function summary(rows: Row[]): string {
-  const counts = new Map<string, number>();
-  for (const row of rows) {
-    counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
-  }
+/** The states with their numbers, in words. */
+export function inWords(counts: Map<NodeStateWord, number>): string {
   return [...counts].map(([state, number]) => `${number} ${state}`).join(", ");
 }
 
 const TIP = 260;
 
-function Cursor({ layout, index, width }: { layout: Layout; index: number; width: number }) {
-  const cell = layout.cells[index];
-  if (cell === undefined) {
+function Cursor({ layout, index, width, group: groupOf }: {
+  layout: Layout;
+  index: number;
+  width: number;
+  group: Props["groupOf"];
+}) {
+  const row = layout.rows[index];
+  if (row === undefined) {
     return null;
   }
-  const { row, x, y, group } = cell;
+  const [x, y] = [layout.xs[index] ?? 0, layout.ys[index] ?? 0];
+  const group = groupOf?.(row) ?? "";
   const size = `${Math.max(5, layout.pitch)}px`;
   const left = Math.max(0, Math.min(x - 12, width - TIP));
   return (
@@ -118,7 +122,7 @@ function Cursor({ layout, index, width }: { layout: Layout; index: number; width
           for <Ago time={row.since} bare />
           {row.sku && `, ${row.sku}`}
           {row.customer && `, ${row.customer}`}
-          {group && group !== row.sku && group !== row.customer && `, ${group}`}
+          {group && group !== row.sku && group !== row.customer && group !== row.state && `, ${group}`}
         </p>
         {words(row) && <p>{row.reason ? row.reason : `waits for ${row.waitsFor}`}</p>}
       </div>
