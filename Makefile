@@ -11,7 +11,7 @@ export RACKWRIGHT_IMAGES := $(OUT)
 # makes a bigger ramdisk).
 PROFILE ?= dev
 AGENT_PROFILE ?= ramdisk
-# KEEP=1: `make demo` leaves the lab running.
+# KEEP=1: the demos go on running at their end, until Ctrl-C.
 KEEP ?=
 
 TRIPLE := x86_64-unknown-linux-gnu
@@ -30,8 +30,8 @@ demo: deps-demo images build ## Two real machines from power-off to handed over 
 	KEEP=$(KEEP) $(BIN)/rackwright-demo
 
 .PHONY: demo-cluster
-demo-cluster: deps-cluster build ## Two customers get clusters of 128 simulated machines on the fabric of a real OpenSM
-	$(BIN)/rackwright-demo-cluster
+demo-cluster: deps-cluster build ## Two customers get clusters of 128 simulated machines on the fabric of a real OpenSM; KEEP=1 as above
+	KEEP=$(KEEP) $(BIN)/rackwright-demo-cluster
 
 # Images are made beside lints and build: they wait for packages and for one long link of the agent. Programs and tests are built
 # at once: by themselves, the programs would be built with other features of the same crates. Each step says how long it took.

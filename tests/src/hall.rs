@@ -24,6 +24,8 @@ pub struct Ports {
     pub api: u16,
     /// Its image store and metrics.
     pub store: u16,
+    /// The web console.
+    pub web: u16,
     boot: u16,
     tftp: u16,
     bmc: u16,
@@ -38,6 +40,7 @@ impl Ports {
         Self {
             api: free_port(),
             store: free_port(),
+            web: free_port(),
             boot: free_port(),
             tftp: free_port(),
             bmc: free_port(),
@@ -277,6 +280,7 @@ pub fn config(dir: &Path, ports: &Ports, lab: &Lab, pace: &str) -> String {
     let Ports {
         api,
         store,
+        web,
         boot,
         tftp,
         ssh,
@@ -287,6 +291,7 @@ pub fn config(dir: &Path, ports: &Ports, lab: &Lab, pace: &str) -> String {
         "data_dir: {here}/data\nsite: hall\n\
          api:\n  listen: 127.0.0.1:{api}\n  names: [127.0.0.1, localhost]\n\
          store:\n  listen: 127.0.0.1:{store}\n\
+         web:\n  listen: 127.0.0.1:{web}\n\
          boot:\n  ramdisk:\n    kernel: {here}/vmlinuz\n    initrd: {here}/initrd\n  \
          network:\n    server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    boot_server_port: {proxy}\n    \
          http_port: {boot}\n    tftp_port: {tftp}\n    first_stages: {{}}\n    \

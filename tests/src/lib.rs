@@ -7,6 +7,7 @@ pub mod drive;
 pub mod fabric;
 pub mod hall;
 pub mod ipmi;
+pub mod keep;
 pub mod member;
 pub mod neighbour;
 pub mod plane;

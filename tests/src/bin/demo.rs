@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rackwright_lab::{self as lab, Entered, Firmware, Lab, LabConfig, Namespace, Reentry};
 use rackwright_store::Store;
+use rackwright_tests::keep;
 use rackwright_tests::site::{Settings, Site};
 use rackwright_tests::timing;
 
@@ -185,20 +186,113 @@ async fn times(store: &Store, lab: &Lab) -> Vec<f64> {
 
 /// With KEEP=1 everything keeps running until Ctrl-C.
 async fn keep(namespace: &Namespace) {
+    if !keep::is_wanted() {
+        return;
+    }
+    let dir = namespace.state_dir().join("site");
+    let site = Site::start(&dir, &Settings::default()).await;
+    say("The control plane runs: one process, an embedded database. The first operator has logged in.");
+    let mut demo = Demo { site, failed: false };
+    demo.run(&["whoami"]);
+    life(&mut demo, &lab);
+    let store = Store::open(&dir.join("data/rackwright.db"))
+        .await
+        .expect("the database opens");
+    let ours = times(&store, &lab).await;
+    let Demo { site, failed } = demo;
+    println!("The whole demo took {:.0} s.", started.elapsed().as_secs_f64());
+    keep(namespace).await;
+    site.stop().await;
+    if let Err(error) = lab.stop().await {
+        eprintln!("the lab did not end in order: {error}");
+    }
+    if failed || ours.is_empty() {
+        eprintln!("The demo did not end as it should.");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+fn life(demo: &mut Demo, lab: &Lab) {
+    say("Images go in: checked against their digest, cut into chunks, stored once.");
+    for (name, file) in [("debian", "debian-slim.raw.zst"), ("tiny", "tiny.raw.zst")] {
+        let file = rackwright_tests::site::images().join(file).display().to_string();
+        demo.run(&["image", "add", name, "--file", &file, "--quiet"]);
+    }
+    demo.run(&["image", "list"]);
+    say("Discover: the machines are found by their BMCs, booted into the agent, inventoried and switched off again.");
+    for (id, machine) in NODES.iter().zip(lab.machines()) {
+        let password = demo.site.dir().join(format!("{id}.password"));
+        std::fs::write(&password, machine.bmc().password()).expect("the password file can be written");
+        let (url, user) = (machine.bmc().url.clone(), machine.bmc().user.clone());
+        let file = password.display().to_string();
+        demo.run(&[
+            "node",
+            "enroll",
+            id,
+            "--bmc",
+            &url,
+            "--user",
+            &user,
+            "--password-file",
+            &file,
+        ]);
+    }
+    demo.run(&["node", "watch", NODES[0], NODES[1], "--until", "available"]);
+    demo.run(&["node", "list"]);
+    demo.run(&["boot", "trace", lab.machine(0).mac()]);
+    say("Deploy: the image is written by the agent, the machine reboots from it and is checked over SSH.");
+    demo.run(&["node", "deploy", NODES[0], NODES[1], "--image", "tiny"]);
+    demo.run(&["node", "watch", NODES[0], NODES[1], "--until", "active"]);
+    demo.run(&["node", "reports", NODES[0]]);
+    say("Reimage one of them with a whole Debian.");
+    demo.run(&["node", "reimage", NODES[0], "--image", "debian", "--yes", "--wait"]);
+    demo.run(&["node", "explain", NODES[0]]);
+    say("Release: every drive is erased, proven erased, and certified. Only then are the nodes available again.");
+    demo.run(&["node", "release", NODES[0], NODES[1], "--yes", "--wait"]);
+    demo.run(&["node", "certificates", NODES[0], "--verify"]);
+    demo.run(&["node", "list"]);
+}
+
+/// Prints seconds per phase; returns our share of each deploy.
+async fn times(store: &Store, lab: &Lab) -> Vec<f64> {
+    say("Seconds by phase");
+    let mut ours = Vec::new();
+    let (mut all, mut starts) = (Vec::new(), Vec::new());
+    for (id, machine) in NODES.iter().zip(lab.machines()) {
+        let console = machine.serial_log();
+        let phases = timing::phases(store, id, machine.mac(), &console).await;
+        starts.extend(timing::agent_starts(&console));
+        ours.extend(timing::deploys(&phases));
+        all.extend(phases);
+    }
+    println!("{}", timing::table(&all));
+    let mut line = String::from("Our own share of each deploy:");
+    for s in &ours {
+        let _ = write!(line, " {s:.2} s");
+    }
+    let verdict = if ours.iter().all(|s| *s <= AIM_S) {
+        "met"
+    } else {
+        "missed"
+    };
+    println!("{line} (aim: at most {AIM_S} s, {verdict})");
+    let mut line = String::from("Kernel start to agent ready, and how much of it was the agent's own start:");
+    for s in &starts {
+        let _ = write!(line, " {:.1} s ({:.1} s)", s.ready_s, s.ready_s - s.userspace_s);
+    }
+    println!("{line}");
+    ours
+}
+
+/// With KEEP=1 everything keeps running until Ctrl-C.
+async fn keep(namespace: &Namespace) {
     if std::env::var_os("KEEP").is_none_or(|v| v.is_empty() || v == "0") {
         return;
     }
     let dir = namespace.state_dir().join("site");
     say("KEEP=1: everything goes on running until Ctrl-C. To look around, in another terminal:");
     println!("  sudo nsenter --target {} --net --pid --mount", namespace.pid());
-    println!("  export RACKWRIGHT_CONFIG={}", dir.join("cli").display());
-    if let Some(bin) = std::env::current_exe()
-        .ok()
-        .as_deref()
-        .and_then(std::path::Path::parent)
-    {
-        println!("  export PATH={}:$PATH", bin.display());
-    }
-    println!("  rackwright node list");
+    keep::print_commands(&dir.join("cli"));
     let _ = tokio::time::timeout(Duration::from_secs(24 * 3600), tokio::signal::ctrl_c()).await;
 }

@@ -16,6 +16,7 @@ use rackwright_tests::fabric::{Lab, folder};
 use rackwright_tests::hall::{
     Ports, config, describe_irregular, enrolment, image, keys_of_clusters, keys_of_ports, read, simulate, with_port,
 };
+use rackwright_tests::keep;
 use rackwright_tests::site::{Site, program};
 use serde_json::{Value, json};
 use tokio::process::Child;
@@ -45,8 +46,11 @@ async fn main() -> ExitCode {
     let mut demo = Demo::start(dir.path()).await;
     demo.story().await;
     let failed = demo.failed;
-    demo.stop().await;
     println!("\nThe whole demo took {:.0} s.", begun.elapsed().as_secs_f64());
+    if keep::is_wanted() {
+        keep::with_logins(&demo.site).await;
+    }
+    demo.stop().await;
     if failed {
         eprintln!("The demo did not end as it should.");
         return ExitCode::FAILURE;

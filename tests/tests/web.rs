@@ -1,0 +1,6 @@
+//! The web console as browsers and programs use it: the real daemon, TLS, and curl or Chromium as clients.
+
+#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+
+#[path = "web/curl.rs"]
+mod curl;
