@@ -38,6 +38,7 @@ demo-cluster: deps-cluster build ## Two customers get clusters of 128 simulated 
 took = TIMEFORMAT='test: $(1) took %0lR'; time
 .PHONY: test linted-build
 test: deps ## Everything: format, lints, licences, all tests, the real machines included
+	@$(call took,web console) $(MAKE) --no-print-directory web-check
 	@$(call took,lints and build with images) $(MAKE) --no-print-directory -j2 linted-build images
 	@$(call took,testing) cargo nextest run --locked --workspace --cargo-profile $(PROFILE)
 	@$(call took,testing with OpenSSL) $(MAKE) --no-print-directory test-platform-tls
@@ -79,6 +80,14 @@ fuzz: deps ## Looks for inputs that a reader cannot bear (packets, images, site 
 	@mkdir -p $(FUZZ_CORPUS)
 	target/debug/fuzz-inputs -max_total_time=$(FUZZ_SECONDS) -seed=$(FUZZ_SEED) -timeout=10 -rss_limit_mb=1024 -max_len=8192 \
 	  -artifact_prefix=target/fuzz/ -print_final_stats=1 $(FUZZ_CORPUS) crates/fuzz/corpus
+
+.PHONY: web web-check
+web: ## Builds the web console: crates/web/dist from crates/web/ui (needs Node.js 20 and npm)
+	cd crates/web/ui && npm ci --no-audit --no-fund && npm run --silent check && npm run --silent build
+
+web-check: ## Whether crates/web/dist is what `make web` builds
+	@$(MAKE) --no-print-directory web
+	@git diff --exit-code --stat -- crates/web/dist || { echo "crates/web/dist is not what \`make web\` builds: commit it"; exit 1; }
 
 .PHONY: check
 check: tools ## Before a commit: format, clippy, unit tests, checks of docs and structure; no machine, no database server

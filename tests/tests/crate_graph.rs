@@ -29,6 +29,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("ports", 0, &[]),
     ("fabric", 1, &["infiniband"]),
     ("gateway", 0, &[]),
+    ("web", 0, &[]),
     ("netboot", 1, &["api"]),
     ("agent", 1, &["api", "image", "tpm"]),
     ("cli-context", 1, &["api", "yaml"]),
@@ -146,6 +147,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "placement",
             "planner",
             "import",
+            "web",
         ],
     ),
     (
