@@ -54,6 +54,7 @@ mod sites;
 mod tenancy;
 #[cfg(test)]
 mod test_calls;
+mod topology;
 mod traced;
 mod watch;
 mod web;

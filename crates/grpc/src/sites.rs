@@ -368,6 +368,11 @@ impl SiteService for Sites {
         Ok(Response::new(super::fabric::faults(&self.0.store).await?))
     }
 
+    async fn get_topology(&self, request: Request<v1::GetTopologyRequest>) -> Answer<v1::GetTopologyResponse> {
+        caller::member(&self.0, &request).await?;
+        Ok(Response::new(super::topology::page(&self.0, request.get_ref()).await?))
+    }
+
     async fn get_site(&self, request: Request<v1::GetSiteRequest>) -> Answer<Self::GetSiteStream> {
         caller::member(&self.0, &request).await?;
         let row = self.0.store.site().await.map_err(ApiError::from)?;

@@ -74,6 +74,7 @@ const READS: &[&str] = &[
     "SettingsService/GetNodeSettings",
     "SettingsService/ListSettingsDrift",
     "SiteService/GetSite",
+    "SiteService/GetTopology",
     "SiteService/ListFabricFaults",
     "SiteService/PlanSite",
     "AuthService/ListMembers",
