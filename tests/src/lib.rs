@@ -15,5 +15,6 @@ pub mod ports;
 pub mod process;
 pub mod site;
 pub mod timing;
+pub mod web_console;
 pub mod wire;
 pub mod witness;

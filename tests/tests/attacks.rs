@@ -43,3 +43,5 @@ mod restore;
 mod secrets;
 #[path = "attacks/uefi.rs"]
 mod uefi;
+#[path = "attacks/web.rs"]
+mod web;

@@ -1,67 +1,18 @@
 //! Logins and API keys over TLS, with curl and a gRPC client.
 
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use rackwright_api::v1;
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
-use rackwright_tests::plane::Plane;
-use rackwright_tests::ports::free_port;
+use rackwright_tests::web_console::{Console, OWN_PAGE};
 use serde_json::Value;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request};
 
-/// A control plane with a web console.
-struct Console {
-    plane: Plane,
-    url: String,
-}
-
-impl Console {
-    async fn start(dir: &Path, further: &str) -> Self {
-        let port = free_port();
-        let web = format!("web: {{listen: \"127.0.0.1:{port}\"{further}}}\n");
-        Self {
-            plane: Plane::start_with(dir, "pxe", &web).await,
-            url: format!("https://127.0.0.1:{port}"),
-        }
-    }
-
-    fn authority(&self) -> String {
-        let path = self.plane.site.dir().join("cli/default.ca.pem");
-        path.display().to_string()
-    }
-
-    /// A request by curl with the cookies of a file: status and body.
-    fn curl(&self, arguments: &[&str], path: &str) -> (String, String) {
-        let mut curl = Command::new("curl");
-        curl.args([
-            "--silent",
-            "--show-error",
-            "--max-time",
-            "20",
-            "--cacert",
-            &self.authority(),
-        ]);
-        curl.args(["--write-out", "\n%{http_code} %{http_version}"])
-            .args(arguments);
-        let output = curl.arg(format!("{}{path}", self.url)).output().expect("curl runs");
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        let out = text(&output.stdout);
-        let (body, status) = out.rsplit_once('\n').expect("a status");
-        (status.to_owned(), body.to_owned())
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 fn outcome(output: &Output) -> String {
-    format!("{} {}", text(&output.stdout), text(&output.stderr))
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    format!("{out} {err}")
 }
-
-const OWN: [&str; 2] = ["--header", "Sec-Fetch-Site: same-origin"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_login_from_the_cli_opens_the_console_and_ends_by_the_cli() {
@@ -86,7 +37,7 @@ async fn a_login_from_the_cli_opens_the_console_and_ends_by_the_cli() {
     let (url, token) = login["url"].as_str().expect("a URL").rsplit_once('#').expect("a token");
     assert_eq!(url, format!("{}/login", console.url));
     let json = format!("{{\"token\": \"{token}\"}}");
-    let post = [&OWN[..], &["--cookie-jar", &jar, "--json", &json]].concat();
+    let post = [&OWN_PAGE[..], &["--cookie-jar", &jar, "--json", &json]].concat();
     let (status, answer) = console.curl(&post, "/auth/login");
     assert!(status.starts_with("204 "), "{status} {answer}");
     let (status, answer) = console.curl(&post, "/auth/login");
@@ -95,7 +46,7 @@ async fn a_login_from_the_cli_opens_the_console_and_ends_by_the_cli() {
         "{status} {answer}"
     );
 
-    let cookie = [&OWN[..], &["--cookie", &jar]].concat();
+    let cookie = [&OWN_PAGE[..], &["--cookie", &jar]].concat();
     let (status, answer) = console.curl(&cookie, "/v1/nodes");
     assert!(status.starts_with("200 "), "{status} {answer}");
     let sessions = site.json(["session", "list"]);

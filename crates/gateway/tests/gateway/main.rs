@@ -2,5 +2,6 @@
 
 mod common;
 mod connect;
+mod console_types;
 mod openapi;
 mod rest;
