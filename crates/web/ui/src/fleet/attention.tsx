@@ -39,7 +39,13 @@ function nodeItems({ states, healths, late }: Counts): Item[] {
     health("doubted", "with a doubted record"),
     health("BMC silent", "with a silent BMC"),
     health("login refused", "whose BMC refuses the login"),
-    { key: "late", tone: "bad", figure: late, text: "past the deadline of their state", href: link("/nodes", { late: "yes" }) },
+    {
+      key: "late",
+      tone: "bad",
+      figure: late,
+      text: "past the deadline of their state",
+      href: link("/nodes", { late: "yes" }),
+    },
     state("maintenance", "dim", "in maintenance"),
     { ...health("unknown", "of unknown health"), tone: "dim" },
   ];
@@ -50,15 +56,44 @@ function siteItems(alarms: ListAlarmsResponse | undefined, fabric: ListFabricFau
   const breaches = (fabric?.breaches ?? []).filter((breach) => breach.endTime === undefined).length;
   const faults = (fabric?.faults ?? []).length + (fabric?.more ?? 0);
   return [
-    { key: "breaches", tone: "bad", figure: breaches, text: breaches === 1 ? "open breach of isolation" : "open breaches of isolation", href: "#fabric" },
-    { key: "critical", tone: "bad", figure: of("critical"), text: of("critical") === 1 ? "critical alarm" : "critical alarms", href: "#alarms" },
-    { key: "warning", tone: "busy", figure: of("warning"), text: of("warning") === 1 ? "warning of power or cooling" : "warnings of power and cooling", href: "#alarms" },
-    { key: "faults", tone: "busy", figure: faults, text: faults === 1 ? "fault of the fabric" : "faults of the fabric", href: "#fabric" },
+    {
+      key: "breaches",
+      tone: "bad",
+      figure: breaches,
+      text: breaches === 1 ? "open breach of isolation" : "open breaches of isolation",
+      href: "#fabric",
+    },
+    {
+      key: "critical",
+      tone: "bad",
+      figure: of("critical"),
+      text: of("critical") === 1 ? "critical alarm" : "critical alarms",
+      href: "#alarms",
+    },
+    {
+      key: "warning",
+      tone: "busy",
+      figure: of("warning"),
+      text: of("warning") === 1 ? "warning of power or cooling" : "warnings of power and cooling",
+      href: "#alarms",
+    },
+    {
+      key: "faults",
+      tone: "busy",
+      figure: faults,
+      text: faults === 1 ? "fault of the fabric" : "faults of the fabric",
+      href: "#fabric",
+    },
   ];
 }
 
 /** What somebody has to look at, the worst first. */
-export function Attention({ counts, isKnown, alarms, fabric }: {
+export function Attention({
+  counts,
+  isKnown,
+  alarms,
+  fabric,
+}: {
   counts: Counts;
   isKnown: boolean;
   alarms: Called<ListAlarmsResponse>;

@@ -25,7 +25,11 @@ function VerbButton({ verb, row, isFirst = false }: { verb: Verb; row: Row; isFi
   const why = forbids(verb) || (cannot === "" ? "" : `Not now: ${row.id} is ${cannot}`);
   const kind = verb.loses(row) !== "" ? "danger" : isFirst ? "primary" : "plain";
   return (
-    <Button kind={kind} why={why} onClick={() => openDialog((close) => <VerbDialog verb={verb} rows={[row]} close={close} />)}>
+    <Button
+      kind={kind}
+      why={why}
+      onClick={() => openDialog((close) => <VerbDialog verb={verb} rows={[row]} close={close} />)}
+    >
       {verb.label}
     </Button>
   );

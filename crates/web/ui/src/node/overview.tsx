@@ -53,7 +53,12 @@ function Status({ of: { node } }: { of: NodeView }) {
     ["agent", status.agentConnected ? "connected" : "not connected"],
     ["address", status.address ? <Copy text={status.address} /> : <Dash />],
     ["customer", claim?.customer ? <ResourceLink name={`customers/${claim.customer}`} /> : <Dash />],
-    ["claim", claim ? `generation ${claim.generation}, host ${claim.hostname}, ${plural(claim.sshAuthorizedKeys?.length ?? 0, "SSH key")}` : `none, generation ${status.claimGeneration ?? 0}`],
+    [
+      "claim",
+      claim
+        ? `generation ${claim.generation}, host ${claim.hostname}, ${plural(claim.sshAuthorizedKeys?.length ?? 0, "SSH key")}`
+        : `none, generation ${status.claimGeneration ?? 0}`,
+    ],
     ["image", claim ? <Copy text={claim.imageVersion ?? ""} shown={imageShort(claim.imageVersion)} /> : <Dash />],
     ["on disk", orDash(imageShort(status.imageWritten))],
     ["SKU", orDash(spec.sku)],
@@ -61,10 +66,23 @@ function Status({ of: { node } }: { of: NodeView }) {
   ];
   const ofSite: [string, ComponentChildren][] = [
     ["identity", identity(status.identity, status.tpmEk)],
-    ["MACs", (status.macs ?? []).length > 0 ? (status.macs ?? []).map((mac) => <Copy key={mac} text={mac} />) : "unknown"],
+    [
+      "MACs",
+      (status.macs ?? []).length > 0 ? (status.macs ?? []).map((mac) => <Copy key={mac} text={mac} />) : "unknown",
+    ],
     ["boot MACs", spec.bootMacs?.length ? `${spec.bootMacs.join(" ")}, as given` : <Dash />],
-    ["BMC", bmc.address ? <Copy text={bmc.address} shown={`${bmc.address} as ${bmc.username || "unknown"}`} /> : <Dash />],
-    ["BMC pin", bmc.certificateSha256 ? <Copy text={bmc.certificateSha256} shown={`${bmc.certificateSha256.slice(0, 23)}…`} /> : "not pinned yet"],
+    [
+      "BMC",
+      bmc.address ? <Copy text={bmc.address} shown={`${bmc.address} as ${bmc.username || "unknown"}`} /> : <Dash />,
+    ],
+    [
+      "BMC pin",
+      bmc.certificateSha256 ? (
+        <Copy text={bmc.certificateSha256} shown={`${bmc.certificateSha256.slice(0, 23)}…`} />
+      ) : (
+        "not pinned yet"
+      ),
+    ],
     ["version", orDash(metadata.resourceVersion)],
     ["enrolled", <Ago time={metadata.createTime} />],
   ];
@@ -134,7 +152,14 @@ function History({ of: { explanation } }: { of: NodeView }) {
             { title: "when", cell: ({ time }) => <Ago time={time} /> },
             { title: "edge", cell: ({ edge }) => edge },
             { title: "to", cell: ({ toState }) => <NodeStateBadge state={toState} /> },
-            { title: "after", cell: (step) => <span>{duration(protoSeconds(step.timeInFormerState))} <NodeStateBadge state={step.fromState} /></span> },
+            {
+              title: "after",
+              cell: (step) => (
+                <span>
+                  {duration(protoSeconds(step.timeInFormerState))} <NodeStateBadge state={step.fromState} />
+                </span>
+              ),
+            },
             { title: "reason", isWide: true, cell: ({ reason }) => orDash(reason) },
           ]}
         />

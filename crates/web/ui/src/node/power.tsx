@@ -20,19 +20,30 @@ export function PowerPanel({ name }: { name: string }) {
       `feed ${loss.feed} lost`,
       <span class="badge" data-tone={loss.survives ? "good" : "bad"}>
         <Glyph tone={loss.survives ? "good" : "bad"} />
-        <span>{loss.survives ? `lives on ${loss.live ?? 0} power supplies with ${watts(loss.liveWatts ?? 0)}` : `fails: ${loss.live ?? 0} power supplies give ${watts(loss.liveWatts ?? 0)}`}</span>
+        <span>
+          {loss.survives
+            ? `lives on ${loss.live ?? 0} power supplies with ${watts(loss.liveWatts ?? 0)}`
+            : `fails: ${loss.live ?? 0} power supplies give ${watts(loss.liveWatts ?? 0)}`}
+        </span>
       </span>,
     ]),
   ];
   return (
     <Panel title="Electric power">
-      {isUnknownToSite ? <Empty title={`Unknown: ${error.message}`} /> : <Problem error={error} doing="read the power" retry={reload} />}
+      {isUnknownToSite ? (
+        <Empty title={`Unknown: ${error.message}`} />
+      ) : (
+        <Problem error={error} doing="read the power" retry={reload} />
+      )}
       {data === undefined && error === null && <Loading what="the power" />}
       {data && <Facts rows={rows} />}
-      {data && (data.losses ?? []).length === 0 && <p class="dim">The site file does not describe the node's power supplies.</p>}
+      {data && (data.losses ?? []).length === 0 && (
+        <p class="dim">The site file does not describe the node's power supplies.</p>
+      )}
       {(data?.alarms ?? []).map((alarm) => (
         <p key={alarm.name} class="node-note">
-          <Glyph tone={alarm.severity === "critical" ? "bad" : "busy"} /> {alarm.message} <span class="dim">{alarm.advice}</span>
+          <Glyph tone={alarm.severity === "critical" ? "bad" : "busy"} /> {alarm.message}{" "}
+          <span class="dim">{alarm.advice}</span>
         </p>
       ))}
     </Panel>

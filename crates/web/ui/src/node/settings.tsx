@@ -32,12 +32,21 @@ export function SettingsView({ of: { id } }: { of: NodeView }) {
 
 function Settings({ settings: { settings = [], sku, readTime, verifyTime, driftTime } }: { settings: NodeSettings }) {
   if (settings.length === 0) {
-    return <Empty title={sku ? `SKU ${short("skus", sku)} wants no firmware settings` : "The site does not have the node, so no firmware settings are wanted"} />;
+    return (
+      <Empty
+        title={
+          sku
+            ? `SKU ${short("skus", sku)} wants no firmware settings`
+            : "The site does not have the node, so no firmware settings are wanted"
+        }
+      />
+    );
   }
   return (
     <>
       <p class="note dim">
-        Read {readTime ? <Ago time={readTime} /> : "never"}; verified after a start {verifyTime ? <Ago time={verifyTime} /> : "never"}
+        Read {readTime ? <Ago time={readTime} /> : "never"}; verified after a start{" "}
+        {verifyTime ? <Ago time={verifyTime} /> : "never"}
         {driftTime && (
           <span class="bad-text">
             ; differs since <Ago time={driftTime} />
@@ -90,7 +99,11 @@ function Firmware({ firmware: { rows = [], inventory = [], seenTime, underWay } 
             { title: "id", cell: ({ id }) => <code>{id}</code> },
             { title: "name", cell: ({ title }) => title || <Dash /> },
             { title: "version", cell: ({ version }) => version || "unknown" },
-            { title: "updateable", isWide: true, cell: ({ updateable }) => (updateable === undefined ? "unknown" : updateable ? "yes" : "no") },
+            {
+              title: "updateable",
+              isWide: true,
+              cell: ({ updateable }) => (updateable === undefined ? "unknown" : updateable ? "yes" : "no"),
+            },
           ]}
         />
       )}

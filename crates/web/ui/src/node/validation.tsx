@@ -19,7 +19,11 @@ function sorted(checks: Check[]): Check[] {
 }
 
 export function Validation({ of: { id } }: { of: NodeView }) {
-  const { data, error, reload } = useCall("NodeService/ListReports", { parent: `nodes/${id}`, pageSize: 20 }, { everyMs: 20_000 });
+  const { data, error, reload } = useCall(
+    "NodeService/ListReports",
+    { parent: `nodes/${id}`, pageSize: 20 },
+    { everyMs: 20_000 },
+  );
   const reports = data?.reports ?? [];
   return (
     <div class="stack">
@@ -44,12 +48,20 @@ function ReportPanel({ report, isOpen }: { report: Report; isOpen: boolean }) {
   return (
     <Panel
       title={`Report of generation ${report.claimGeneration ?? 0}`}
-      side={<StateBadge state={report.passed ? { word: "passed", tone: "good", key: "good" } : { word: `FAILED, ${failed} of ${checks.length} checks`, tone: "bad", key: "bad" }} />}
+      side={
+        <StateBadge
+          state={
+            report.passed
+              ? { word: "passed", tone: "good", key: "good" }
+              : { word: `FAILED, ${failed} of ${checks.length} checks`, tone: "bad", key: "bad" }
+          }
+        />
+      }
       isFlush
     >
       <p class="note dim">
-        <Ago time={report.endTime} />, took {took === null ? "an unknown time" : duration(took)}, profile {report.profile || "unknown"},{" "}
-        <Copy text={last(report.name)} shown={last(report.name).slice(0, 8)} />
+        <Ago time={report.endTime} />, took {took === null ? "an unknown time" : duration(took)}, profile{" "}
+        {report.profile || "unknown"}, <Copy text={last(report.name)} shown={last(report.name).slice(0, 8)} />
       </p>
       <details open={isOpen} class="fold">
         <summary>{checks.length} checks</summary>

@@ -9,7 +9,12 @@ export interface Column<T> {
 }
 
 /** A small table. Long lists have their own, which keeps only the visible rows. */
-export function Table<T>({ caption, columns, rows, keyOf }: {
+export function Table<T>({
+  caption,
+  columns,
+  rows,
+  keyOf,
+}: {
   caption: string;
   columns: Column<T>[];
   rows: T[];
