@@ -39,7 +39,7 @@ export function AlarmsPanel({ alarms }: { alarms: Called<ListAlarmsResponse> }) 
               title: "subject",
               cell: (alarm) => <ResourceLink name={alarm.subject} shown={short("nodes", alarm.subject)} />,
             },
-            { title: "what and what to do", cell: (alarm) => <What alarm={alarm} /> },
+            { title: "what and what to do", isText: true, cell: (alarm) => <What alarm={alarm} /> },
             { title: "since", cell: (alarm) => <Ago time={alarm.openTime} bare /> },
           ]}
         />

@@ -2,6 +2,7 @@ import type { ComponentChildren } from "preact";
 import type { ListAlarmsResponse, ListFabricFaultsResponse } from "../api";
 import { Panel } from "../parts/panel";
 import { Empty, Problem } from "../parts/problem";
+import { Prose } from "../parts/prose";
 import { Glyph } from "../parts/state";
 import { link } from "../router";
 import { isOfSite } from "../session";
@@ -122,7 +123,9 @@ export function Attention({
         {warnings.map((warning) => (
           <li key={warning} data-tone="busy">
             <Glyph tone="busy" />
-            <span>{warning}</span>
+            <span>
+              <Prose text={warning} />
+            </span>
           </li>
         ))}
       </ul>

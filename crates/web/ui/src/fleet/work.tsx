@@ -91,7 +91,7 @@ export function FailuresPanel() {
           columns={[
             { title: "target", cell: (operation) => <Target operation={operation} /> },
             { title: "kind", cell: ({ kind }) => kind },
-            { title: "why", cell: (operation) => operation.error?.message },
+            { title: "why", isText: true, cell: (operation) => operation.error?.message },
             { title: "when", cell: ({ endTime }) => <Ago time={endTime} bare /> },
           ]}
         />

@@ -51,6 +51,7 @@ function Operations({ target }: { target: string }) {
             { title: "progress", cell: (operation) => <Done operation={operation} /> },
             {
               title: "step or fault",
+              isText: true,
               cell: (operation) => operation.error?.message || progressText(operation) || <Dash />,
             },
             { title: "begun", cell: ({ createTime }) => <Ago time={createTime} /> },
@@ -126,7 +127,11 @@ function Events({ target }: { target: string }) {
               title: "kind",
               cell: ({ kind = "" }) => <span class={eventTone(kind) === "bad" ? "bad-text" : "strong"}>{kind}</span>,
             },
-            { title: "what", cell: ({ message, attributes }) => <What message={message} attributes={attributes} /> },
+            {
+              title: "what",
+              isText: true,
+              cell: ({ message, attributes }) => <What message={message} attributes={attributes} />,
+            },
             {
               title: "position",
               isNumber: true,

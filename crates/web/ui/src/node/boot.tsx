@@ -60,7 +60,7 @@ export function BootTrace({ of: { node } }: { of: NodeView }) {
                   cell: ({ stage }) => <span class={stage === "refused" ? "bad-text" : "strong"}>{stage}</span>,
                 },
                 { title: "from", isWide: true, cell: ({ remote }) => remote || <Dash /> },
-                { title: "detail", cell: ({ detail }) => detail || <Dash /> },
+                { title: "detail", isText: true, cell: ({ detail }) => detail || <Dash /> },
               ]}
             />
           )}

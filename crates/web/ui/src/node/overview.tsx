@@ -2,6 +2,7 @@ import type { ComponentChildren } from "preact";
 import { imageShort, labelsText } from "../names";
 import { Facts, Panel } from "../parts/panel";
 import { Empty, Problem } from "../parts/problem";
+import { Prose } from "../parts/prose";
 import { NodeStateBadge, StateBadge } from "../parts/state";
 import { Table } from "../parts/table";
 import { Ago, Copy, Dash, ResourceLink } from "../parts/text";
@@ -60,7 +61,10 @@ function Status({ of: { node } }: { of: NodeView }) {
         : `none, generation ${status.claimGeneration ?? 0}`,
     ],
     ["image", claim ? <Copy text={claim.imageVersion ?? ""} shown={imageShort(claim.imageVersion)} /> : <Dash />],
-    ["on disk", orDash(imageShort(status.imageWritten))],
+    [
+      "on disk",
+      status.imageWritten ? <Copy text={status.imageWritten} shown={imageShort(status.imageWritten)} /> : <Dash />,
+    ],
     ["SKU", orDash(spec.sku)],
     ["labels", orDash(labelsText(metadata.labels))],
   ];
@@ -122,7 +126,7 @@ function Attempts({ of: { explanation } }: { of: NodeView }) {
           { title: "effect", cell: ({ effect, number }) => `${effect} #${number ?? 0}` },
           { title: "outcome", cell: ({ outcome }) => <StateBadge state={attemptOutcome(outcome)} /> },
           { title: "took", cell: ({ startTime, endTime }) => took(startTime, endTime) },
-          { title: "detail", cell: ({ detail }) => orDash(detail) },
+          { title: "detail", isText: true, cell: ({ detail }) => orDash(detail) },
         ]}
       />
     </Panel>
@@ -181,7 +185,7 @@ function KnownFacts({ of: { explanation } }: { of: NodeView }) {
         keyOf={(fact) => fact.name ?? ""}
         columns={[
           { title: "fact", cell: ({ name }) => <span class="dim">{name}</span> },
-          { title: "value", cell: ({ value }) => value },
+          { title: "value", isText: true, cell: ({ value }) => <Prose text={value} /> },
           { title: "age", cell: ({ time }) => (time ? <Ago time={time} /> : <Dash />) },
         ]}
       />

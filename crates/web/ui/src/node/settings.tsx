@@ -73,7 +73,14 @@ function Firmware({ firmware: { rows = [], inventory = [], seenTime, underWay } 
   return (
     <>
       <p class="note dim">
-        The BMC was read {seenTime ? <Ago time={seenTime} /> : "never"}. {underWay && `Under way: ${underWay}`}
+        {seenTime ? (
+          <>
+            The BMC was read <Ago time={seenTime} />.
+          </>
+        ) : (
+          "The BMC was never read."
+        )}{" "}
+        {underWay && `Under way: ${underWay}`}
       </p>
       {rows.length === 0 && <Empty title="The SKU wants no firmware version" />}
       {rows.length > 0 && (

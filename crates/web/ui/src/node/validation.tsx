@@ -72,10 +72,10 @@ function ReportPanel({ report, isOpen }: { report: Report; isOpen: boolean }) {
           columns={[
             { title: "check", cell: ({ id }) => <code>{id}</code> },
             { title: "verdict", cell: (check) => <StateBadge state={verdict(check.verdict)} /> },
-            { title: "measured", cell: ({ measured }) => measured },
-            { title: "wanted", cell: ({ threshold }) => threshold },
+            { title: "measured", isText: true, cell: ({ measured }) => measured },
+            { title: "wanted", isText: true, cell: ({ threshold }) => threshold },
             { title: "from", isWide: true, cell: ({ source }) => source },
-            { title: "detail", cell: ({ detail }) => detail },
+            { title: "detail", isText: true, cell: ({ detail }) => detail },
           ]}
         />
       </details>

@@ -4,6 +4,8 @@ export interface Column<T> {
   title: string;
   cell(row: T): ComponentChildren;
   isNumber?: boolean;
+  /** Long words may be broken anywhere. */
+  isText?: boolean;
   /** Left out below 700 px. */
   isWide?: boolean;
 }
@@ -21,7 +23,9 @@ export function Table<T>({
   keyOf(row: T, index: number): string | number;
 }) {
   const kind = (column: Column<T>) =>
-    [column.isNumber ? "number" : "", column.isWide ? "wide" : ""].filter(Boolean).join(" ") || undefined;
+    [column.isNumber ? "number" : "", column.isText ? "text" : "", column.isWide ? "wide" : ""]
+      .filter(Boolean)
+      .join(" ") || undefined;
   return (
     <div class="table-scroll" tabIndex={0} role="group" aria-label={caption}>
       <table class="table">
