@@ -11,7 +11,13 @@ export class Refusal extends Error {
   }
 }
 
-const HTTP = { not_found: 404, invalid_argument: 400, failed_precondition: 400, permission_denied: 403, unimplemented: 501 };
+const HTTP = {
+  not_found: 404,
+  invalid_argument: 400,
+  failed_precondition: 400,
+  permission_denied: 403,
+  unimplemented: 501,
+};
 
 function errorBody({ code = "internal", message, hint, fields = [] }) {
   const details = [];
@@ -32,7 +38,9 @@ function matcher(filter, fields) {
     const read = field?.startsWith("labels.") ? (item) => item.metadata?.labels?.[field.slice(7)] ?? "" : fields[field];
     if (read === undefined) {
       const known = Object.keys(fields).join(", ");
-      throw new Refusal("invalid_argument", "the request has a fault", "", [{ field: "filter", description: `at character 1: unknown field "${field ?? text}"; known: ${known}` }]);
+      throw new Refusal("invalid_argument", "the request has a fault", "", [
+        { field: "filter", description: `at character 1: unknown field "${field ?? text}"; known: ${known}` },
+      ]);
     }
     return (item) => (read(item) === (quoted ?? plain)) === (operator === "=");
   });
@@ -45,7 +53,11 @@ const NODE_FIELDS = {
   name: (node) => node.name.slice(6),
 };
 
-const OPERATION_FIELDS = { target: (item) => item.target, kind: (item) => item.kind, done: (item) => String(item.done ?? false) };
+const OPERATION_FIELDS = {
+  target: (item) => item.target,
+  kind: (item) => item.kind,
+  done: (item) => String(item.done ?? false),
+};
 
 function page(items, { pageSize, pageToken }, key) {
   const start = Number(pageToken || 0);
@@ -65,12 +77,47 @@ function alarms(world) {
   }
   const names = [...world.nodes.keys()];
   const alarm = (kind, subject, severity, message, advice, nodes, minutes, more = {}) => ({
-    name: `alarms/${kind} ${subject}`, kind, subject, severity, message, advice, nodeCount: nodes.length, nodes: nodes.slice(0, 100), openTime: iso(Date.now() - minutes * 6e4), seenTime: iso(Date.now()), ...more,
+    name: `alarms/${kind} ${subject}`,
+    kind,
+    subject,
+    severity,
+    message,
+    advice,
+    nodeCount: nodes.length,
+    nodes: nodes.slice(0, 100),
+    openTime: iso(Date.now() - minutes * 6e4),
+    seenTime: iso(Date.now()),
+    ...more,
   });
   return [
-    alarm("leak", "cdu/cdu-2", "critical", "the detector at manifold B reports Critical", "send a technician; drain the nodes that water can reach", names.slice(8, 40), 7, { blocks: true, cordons: true }),
-    alarm("over-reservation", "rack-pdu/pdu-a-r004", "warning", "the load is 12 % above the reservation", "correct the SKU's maximum or set power caps", names.slice(24, 32), 190),
-    alarm("power-supply", names[20], "warning", "power supply 3 is Critical", "replace the power supply", [names[20]], 2_900),
+    alarm(
+      "leak",
+      "cdu/cdu-2",
+      "critical",
+      "the detector at manifold B reports Critical",
+      "send a technician; drain the nodes that water can reach",
+      names.slice(8, 40),
+      7,
+      { blocks: true, cordons: true },
+    ),
+    alarm(
+      "over-reservation",
+      "rack-pdu/pdu-a-r004",
+      "warning",
+      "the load is 12 % above the reservation",
+      "correct the SKU's maximum or set power caps",
+      names.slice(24, 32),
+      190,
+    ),
+    alarm(
+      "power-supply",
+      names[20],
+      "warning",
+      "power supply 3 is Critical",
+      "replace the power supply",
+      [names[20]],
+      2_900,
+    ),
   ];
 }
 
@@ -82,11 +129,35 @@ function fabric(world) {
     checkTime: iso(Date.now() - 5e4),
     isolationCheckTime: iso(Date.now() - 3e4),
     faults: [
-      { id: "cable/missing/0417", kind: "cable", fault: "missing", cables: ["0417"], ends: [{ a: "leaf-01/7", b: "spine-02/1" }], clusters: ["clusters/alpha"], text: "cable 0417 from leaf-01/7 to spine-02/1 has no link", since: iso(Date.now() - 54e5) },
-      { id: "cable/wrong-width/0101", kind: "cable", fault: "wrong-width", cables: ["0101"], text: "cable 0101 from gpu-014 to leaf-03/9 runs at 1x instead of 4x", since: iso(Date.now() - 9e6) },
+      {
+        id: "cable/missing/0417",
+        kind: "cable",
+        fault: "missing",
+        cables: ["0417"],
+        ends: [{ a: "leaf-01/7", b: "spine-02/1" }],
+        clusters: ["clusters/alpha"],
+        text: "cable 0417 from leaf-01/7 to spine-02/1 has no link",
+        since: iso(Date.now() - 54e5),
+      },
+      {
+        id: "cable/wrong-width/0101",
+        kind: "cable",
+        fault: "wrong-width",
+        cables: ["0101"],
+        text: "cable 0101 from gpu-014 to leaf-03/9 runs at 1x instead of 4x",
+        since: iso(Date.now() - 9e6),
+      },
     ],
     breaches: [
-      { id: "foreign-key/1", kind: "foreign-key", text: "1 port has a partition key that it must not have", ports: "1", clusters: ["clusters/borealis-7"], since: iso(Date.now() - 9e7), endTime: iso(Date.now() - 8.98e7) },
+      {
+        id: "foreign-key/1",
+        kind: "foreign-key",
+        text: "1 port has a partition key that it must not have",
+        ports: "1",
+        clusters: ["clusters/borealis-7"],
+        since: iso(Date.now() - 9e7),
+        endTime: iso(Date.now() - 8.98e7),
+      },
     ],
   };
 }
@@ -94,7 +165,14 @@ function fabric(world) {
 function clusters(world) {
   const names = ["alpha", "borealis-7", "training-3"];
   const states = ["READY", "DEGRADED", "BUILDING"];
-  return world.nodes.size < 4 ? [] : names.map((name, index) => ({ name: `clusters/${name}`, spec: { customer: "acme", sku: "dgx-h100", nodes: 16 }, status: { state: `CLUSTER_STATE_${states[index]}`, stateSince: iso(Date.now() - 1e8), readyNodes: 16 }, metadata: { labels: {} } }));
+  return world.nodes.size < 4
+    ? []
+    : names.map((name, index) => ({
+        name: `clusters/${name}`,
+        spec: { customer: "acme", sku: "dgx-h100", nodes: 16 },
+        status: { state: `CLUSTER_STATE_${states[index]}`, stateSince: iso(Date.now() - 1e8), readyNodes: 16 },
+        metadata: { labels: {} },
+      }));
 }
 
 function calls(world) {
@@ -107,15 +185,40 @@ function calls(world) {
   };
   const ofCustomer = world.role.startsWith("customer");
   return {
-    "AuthService/WhoAmI": () => ({ member: ofCustomer ? "cleo@acme" : "ann", role: `ROLE_${world.role.toUpperCase().replace("-", "_")}`, customer: ofCustomer ? "acme" : undefined, expireTime: iso(Date.now() + 11 * 36e5) }),
-    "ControlService/GetControl": () => ({ warnings: world.nodes.size > 50 ? ["no backup of the key folder was reported in 30 days"] : [] }),
-    "NodeService/ListNodes": (request) => page(visible(world).filter(matcher(request.filter, NODE_FIELDS)), request, "nodes"),
-    "OperationService/ListOperations": (request) => page(world.operations.filter(matcher(request.filter, OPERATION_FIELDS)), request, "operations"),
-    "PowerService/ListAlarms": () => ({ alarms: alarms(world), coverage: [{ kind: "node", known: world.nodes.size, read: world.nodes.size < 50 ? 0 : world.nodes.size - 3 }, { kind: "pdu", known: 40, read: world.nodes.size < 50 ? 0 : 38 }, { kind: "cooling", known: 6 }] }),
+    "AuthService/WhoAmI": () => ({
+      member: ofCustomer ? "cleo@acme" : "ann",
+      role: `ROLE_${world.role.toUpperCase().replace("-", "_")}`,
+      customer: ofCustomer ? "acme" : undefined,
+      expireTime: iso(Date.now() + 11 * 36e5),
+    }),
+    "ControlService/GetControl": () => ({
+      warnings: world.nodes.size > 50 ? ["no backup of the key folder was reported in 30 days"] : [],
+    }),
+    "NodeService/ListNodes": (request) =>
+      page(visible(world).filter(matcher(request.filter, NODE_FIELDS)), request, "nodes"),
+    "OperationService/ListOperations": (request) =>
+      page(world.operations.filter(matcher(request.filter, OPERATION_FIELDS)), request, "operations"),
+    "PowerService/ListAlarms": () => ({
+      alarms: alarms(world),
+      coverage: [
+        { kind: "node", known: world.nodes.size, read: world.nodes.size < 50 ? 0 : world.nodes.size - 3 },
+        { kind: "pdu", known: 40, read: world.nodes.size < 50 ? 0 : 38 },
+        { kind: "cooling", known: 6 },
+      ],
+    }),
     "SiteService/ListFabricFaults": () => fabric(world),
     "ClusterService/ListClusters": (request) => page(clusters(world), request, "clusters"),
-    "ClusterService/GetCluster": ({ name }) => clusters(world).find((cluster) => cluster.name === name) ?? (() => { throw new Refusal("not_found", `cluster ${name?.slice(9)} does not exist`); })(),
-    "ImageService/ListImages": () => ({ images: ["debian", "ubuntu-hpc", "rocky-slurm"].map((name) => ({ name: `images/${name}`, versions: [{ name: versionOf(name), createTime: iso(Date.now() - 5e8), logicalBytes: "12000000000" }] })) }),
+    "ClusterService/GetCluster": ({ name }) =>
+      clusters(world).find((cluster) => cluster.name === name) ??
+      (() => {
+        throw new Refusal("not_found", `cluster ${name?.slice(9)} does not exist`);
+      })(),
+    "ImageService/ListImages": () => ({
+      images: ["debian", "ubuntu-hpc", "rocky-slurm"].map((name) => ({
+        name: `images/${name}`,
+        versions: [{ name: versionOf(name), createTime: iso(Date.now() - 5e8), logicalBytes: "12000000000" }],
+      })),
+    }),
     ...nodeCalls(world, find, random),
   };
 }

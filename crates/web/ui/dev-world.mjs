@@ -8,10 +8,22 @@ const IMAGES = ["debian", "ubuntu-hpc", "rocky-slurm"];
 const SHARES = [
   ["ACTIVE", 0.62, [""]],
   ["AVAILABLE", 0.17, [""]],
-  ["IMAGING", 0.05, ["the agent to write the image", "its turn to fetch the image, in line at rack r07: 8 of 8 in use"]],
+  [
+    "IMAGING",
+    0.05,
+    ["the agent to write the image", "its turn to fetch the image, in line at rack r07: 8 of 8 in use"],
+  ],
   ["VALIDATING", 0.03, ["the checks of the installed system", "the other nodes of its cluster"]],
   ["REBOOTING", 0.02, ["the installed system to answer"]],
-  ["RECLAIMING", 0.03, ["the agent to erase the drives", "the memory to lose its data", "its turn to be switched on, in line at power circuit-a-r03: 2 of 2 in use"]],
+  [
+    "RECLAIMING",
+    0.03,
+    [
+      "the agent to erase the drives",
+      "the memory to lose its data",
+      "its turn to be switched on, in line at power circuit-a-r03: 2 of 2 in use",
+    ],
+  ],
   ["ALLOCATED", 0.015, ["the machine to boot into the agent", "its switch ports to be in provisioning"]],
   ["INSPECTING", 0.02, ["the agent's inventory", "the machine to boot into the agent"]],
   ["DISCOVERED", 0.01, ["the BMC to report its identity", "the next try of identify: connection refused"]],
@@ -20,12 +32,33 @@ const SHARES = [
   ["QUARANTINED", 0.01, ["an operator"]],
 ];
 const REASONS = {
-  FAILED: ["the image was not written in 45 minutes", "check gpu-count: 7 of 8", "the machine did not boot into the agent in 20 minutes"],
+  FAILED: [
+    "the image was not written in 45 minutes",
+    "check gpu-count: 7 of 8",
+    "the machine did not boot into the agent in 20 minutes",
+  ],
   MAINTENANCE: ["fan 3 is replaced", "cable work in row B"],
   QUARANTINED: ["the drives differ from the record", "another TPM answered for this node"],
 };
-const STEPS = { AVAILABLE: "ALLOCATED", ALLOCATED: "IMAGING", IMAGING: "REBOOTING", REBOOTING: "VALIDATING", VALIDATING: "ACTIVE", ACTIVE: "RECLAIMING", RECLAIMING: "AVAILABLE", INSPECTING: "AVAILABLE" };
-const EDGES = { ALLOCATED: "claimed", IMAGING: "started", REBOOTING: "written", VALIDATING: "hostup", ACTIVE: "validated", RECLAIMING: "released", AVAILABLE: "erased" };
+const STEPS = {
+  AVAILABLE: "ALLOCATED",
+  ALLOCATED: "IMAGING",
+  IMAGING: "REBOOTING",
+  REBOOTING: "VALIDATING",
+  VALIDATING: "ACTIVE",
+  ACTIVE: "RECLAIMING",
+  RECLAIMING: "AVAILABLE",
+  INSPECTING: "AVAILABLE",
+};
+const EDGES = {
+  ALLOCATED: "claimed",
+  IMAGING: "started",
+  REBOOTING: "written",
+  VALIDATING: "hostup",
+  ACTIVE: "validated",
+  RECLAIMING: "released",
+  AVAILABLE: "erased",
+};
 const CLAIMED = new Set(["ALLOCATED", "IMAGING", "REBOOTING", "VALIDATING", "ACTIVE"]);
 const BUSY = new Set(["ALLOCATED", "IMAGING", "REBOOTING", "VALIDATING", "RECLAIMING", "INSPECTING", "DISCOVERED"]);
 
@@ -41,7 +74,12 @@ export function random(seed) {
 }
 
 export const iso = (time) => new Date(time).toISOString();
-const digest = (name) => `b3-${[...name].map((c) => c.charCodeAt(0).toString(16)).join("").padEnd(64, "0a").slice(0, 64)}`;
+const digest = (name) =>
+  `b3-${[...name]
+    .map((c) => c.charCodeAt(0).toString(16))
+    .join("")
+    .padEnd(64, "0a")
+    .slice(0, 64)}`;
 export const versionOf = (image) => `images/${image}/versions/${digest(image)}`;
 
 export class World {
@@ -82,16 +120,43 @@ export class World {
     const hex = index.toString(16).padStart(6, "0");
     const node = {
       name: `nodes/${id}`,
-      spec: { sku, bmc: { address: `https://10.${index >> 16}.${(index >> 8) & 255}.${index & 255}`, username: "rackwright", certificateSha256: `sha256:${hex.repeat(11).slice(0, 64)}` } },
-      status: { macs: [`58:a2:e1:${hex.match(/../g).join(":")}`], identity: "tpm", tpmEk: `sha256:${hex.repeat(11).slice(0, 64)}` },
-      metadata: { uid: hex, resourceVersion: "1", createTime: iso(Date.now() - 90 * 864e5), labels: { rack, row: rack.slice(0, 2), unit: String((index % 8) * 4 + 1) } },
+      spec: {
+        sku,
+        bmc: {
+          address: `https://10.${index >> 16}.${(index >> 8) & 255}.${index & 255}`,
+          username: "rackwright",
+          certificateSha256: `sha256:${hex.repeat(11).slice(0, 64)}`,
+        },
+      },
+      status: {
+        macs: [`58:a2:e1:${hex.match(/../g).join(":")}`],
+        identity: "tpm",
+        tpmEk: `sha256:${hex.repeat(11).slice(0, 64)}`,
+      },
+      metadata: {
+        uid: hex,
+        resourceVersion: "1",
+        createTime: iso(Date.now() - 90 * 864e5),
+        labels: { rack, row: rack.slice(0, 2), unit: String((index % 8) * 4 + 1) },
+      },
     };
     this.enter(node, state, Date.now() - this.random() ** 4 * 20 * 864e5 - 4_000);
     const doubt = this.random();
     if (size > 50 && doubt < 0.01) {
-      const silent = { health: "NODE_HEALTH_UNREACHABLE", healthReason: "no answer: connection timed out", power: "unknown" };
-      const refused = { health: "NODE_HEALTH_LOGIN_REFUSED", healthReason: "the BMC refuses the stored password; the password is not sent again" };
-      const doubted = { health: "NODE_HEALTH_DOUBTED", doubt: "the database was restored from a copy of 03:00", doubtSince: iso(Date.now() - 36e5) };
+      const silent = {
+        health: "NODE_HEALTH_UNREACHABLE",
+        healthReason: "no answer: connection timed out",
+        power: "unknown",
+      };
+      const refused = {
+        health: "NODE_HEALTH_LOGIN_REFUSED",
+        healthReason: "the BMC refuses the stored password; the password is not sent again",
+      };
+      const doubted = {
+        health: "NODE_HEALTH_DOUBTED",
+        doubt: "the database was restored from a copy of 03:00",
+        doubtSince: iso(Date.now() - 36e5),
+      };
       Object.assign(node.status, doubt < 0.006 ? silent : doubt < 0.009 ? refused : doubted);
     }
     return node;
@@ -104,7 +169,9 @@ export class World {
     status.stateSince = iso(since);
     status.waitingFor = this.pick(waits);
     status.waitingUntil = status.waitingFor === "" ? undefined : iso(Date.now() + 3e5);
-    status.stateDeadline = BUSY.has(state) ? iso(Math.max(since + 45 * 6e4, Date.now() + (this.random() - 0.05) * 3e6)) : undefined;
+    status.stateDeadline = BUSY.has(state)
+      ? iso(Math.max(since + 45 * 6e4, Date.now() + (this.random() - 0.05) * 3e6))
+      : undefined;
     status.reason = REASONS[state] ? this.pick(REASONS[state]) : "";
     status.health ??= state === "DISCOVERED" ? "NODE_HEALTH_UNKNOWN" : "NODE_HEALTH_OK";
     status.power = state === "AVAILABLE" || state === "QUARANTINED" ? "off" : "on";
@@ -113,7 +180,13 @@ export class World {
     if (isClaimed && !status.claim) {
       const id = node.name.slice(6);
       status.claimGeneration = String(Number(status.claimGeneration ?? 0) + 1);
-      status.claim = { generation: status.claimGeneration, imageVersion: versionOf(this.pick(IMAGES)), hostname: id, customer: this.pick(CUSTOMERS), sshAuthorizedKeys: ["ssh-ed25519 AAAA ann"] };
+      status.claim = {
+        generation: status.claimGeneration,
+        imageVersion: versionOf(this.pick(IMAGES)),
+        hostname: id,
+        customer: this.pick(CUSTOMERS),
+        sshAuthorizedKeys: ["ssh-ed25519 AAAA ann"],
+      };
       status.address = `10.40.${Math.floor(this.random() * 250)}.${Math.floor(this.random() * 250)}`;
     } else if (!isClaimed) {
       delete status.claim;
@@ -135,7 +208,13 @@ export class World {
       target: node.name,
       requestedBy: this.pick(["ann", "bob", "automation"]),
       createTime: node.status.stateSince,
-      progress: { step: kind === "release" ? "erasing nvme1n1" : "writing the image", percent: Math.floor(this.random() * 90), logicalBytes: "4000000000", logicalBytesTotal: "12000000000", bytesPerSecond: "410000000" },
+      progress: {
+        step: kind === "release" ? "erasing nvme1n1" : "writing the image",
+        percent: Math.floor(this.random() * 90),
+        logicalBytes: "4000000000",
+        logicalBytesTotal: "12000000000",
+        bytesPerSecond: "410000000",
+      },
       metadata: { resourceVersion: "1" },
     };
     this.operations.unshift(operation);

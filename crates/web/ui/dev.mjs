@@ -26,7 +26,12 @@ const { values: options } = parseArgs({
 });
 
 const dist = join(dirname(fileURLToPath(import.meta.url)), "..", "dist");
-const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
+const TYPES = {
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript",
+  ".css": "text/css",
+  ".svg": "image/svg+xml",
+};
 const POLICY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 const api = options.mock ? mockApi(new World(Number(options.nodes), options.role)) : proxy();

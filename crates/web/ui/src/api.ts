@@ -89,6 +89,12 @@ export type SettingStanding =
   | "SETTING_STANDING_READ_ONLY"
   | "SETTING_STANDING_MISSING";
 
+export type TopologyKind =
+  | "TOPOLOGY_KIND_UNSPECIFIED"
+  | "TOPOLOGY_KIND_RACKS"
+  | "TOPOLOGY_KIND_SWITCHES"
+  | "TOPOLOGY_KIND_BUNDLES";
+
 export type TpmClear =
   | "TPM_CLEAR_UNSPECIFIED"
   | "TPM_CLEAR_CLEARED"
@@ -159,6 +165,17 @@ export interface Alarm {
   cordons?: boolean;
   openTime?: string;
   seenTime?: string;
+}
+
+export interface ApiKey {
+  name?: string;
+  member?: string;
+  customer?: string;
+  role?: Role;
+  label?: string;
+  createTime?: string;
+  lastUseTime?: string;
+  expireTime?: string;
 }
 
 export interface ApplyNodeSettingsRequest {
@@ -492,6 +509,18 @@ export interface Cpu {
   maxMhz?: number;
 }
 
+export interface CreateApiKeyRequest {
+  label?: string;
+  role?: Role;
+  lifetime?: string;
+  mutation?: Mutation;
+}
+
+export interface CreateApiKeyResponse {
+  key?: string;
+  apiKey?: ApiKey;
+}
+
 export interface CreateClusterRequest {
   clusterId?: string;
   spec?: ClusterSpec;
@@ -507,6 +536,16 @@ export interface CreateConsoleTokenRequest {
 
 export interface CreateConsoleTokenResponse {
   token?: string;
+  expireTime?: string;
+}
+
+export interface CreateLoginTokenRequest {
+  mutation?: Mutation;
+}
+
+export interface CreateLoginTokenResponse {
+  token?: string;
+  url?: string;
   expireTime?: string;
 }
 
@@ -531,6 +570,11 @@ export interface Credential {
   member?: string;
   role?: Role;
   customer?: string;
+}
+
+export interface DeleteApiKeyRequest {
+  name?: string;
+  mutation?: Mutation;
 }
 
 export interface DeleteClusterRequest {
@@ -662,6 +706,11 @@ export interface DriveErase {
 }
 
 export interface Empty {}
+
+export interface EndSessionRequest {
+  name?: string;
+  mutation?: Mutation;
+}
 
 export interface EnrolFindingsRequest {
   parent?: string;
@@ -994,6 +1043,22 @@ export interface GetSiteResponse {
   part?: SiteFilePart;
 }
 
+export interface GetTopologyRequest {
+  kind?: TopologyKind;
+  parent?: string;
+  pageSize?: number;
+  pageToken?: string;
+}
+
+export interface GetTopologyResponse {
+  racks?: TopologyRack[];
+  switches?: TopologySwitch[];
+  bundles?: TopologyBundle[];
+  nextPageToken?: string;
+  total?: number;
+  resourceVersion?: string;
+}
+
 export interface GetUploadRequest {
   name?: string;
 }
@@ -1152,6 +1217,16 @@ export interface ListAlarmsResponse {
   alarms?: Alarm[];
   nextPageToken?: string;
   coverage?: ReadingCoverage[];
+}
+
+export interface ListApiKeysRequest {
+  pageSize?: number;
+  pageToken?: string;
+}
+
+export interface ListApiKeysResponse {
+  apiKeys?: ApiKey[];
+  nextPageToken?: string;
 }
 
 export interface ListAuditRequest {
@@ -1328,6 +1403,16 @@ export interface ListReportsRequest {
 
 export interface ListReportsResponse {
   reports?: Report[];
+  nextPageToken?: string;
+}
+
+export interface ListSessionsRequest {
+  pageSize?: number;
+  pageToken?: string;
+}
+
+export interface ListSessionsResponse {
+  sessions?: Session[];
   nextPageToken?: string;
 }
 
@@ -1564,6 +1649,15 @@ export interface NumaNode {
 export interface OnceWindow {
   startTime?: string;
   endTime?: string;
+}
+
+export interface OpenSessionRequest {
+  token?: string;
+}
+
+export interface OpenSessionResponse {
+  secret?: string;
+  expireTime?: string;
 }
 
 export interface Operation {
@@ -1870,6 +1964,18 @@ export interface Seed {
   files?: Record<string, string>;
 }
 
+export interface Session {
+  name?: string;
+  member?: string;
+  customer?: string;
+  createTime?: string;
+  lastUseTime?: string;
+  expireTime?: string;
+  address?: string;
+  client?: string;
+  current?: boolean;
+}
+
 export interface SetClusterLeaseRequest {
   name?: string;
   leaseEnd?: string;
@@ -2042,6 +2148,50 @@ export interface Term {
   startTime?: string;
   endTime?: string;
   metadata?: Metadata;
+}
+
+export interface TopologyBundle {
+  a?: string;
+  b?: string;
+  cables?: number;
+  faultyCables?: number;
+  labels?: string[];
+}
+
+export interface TopologyMachine {
+  name?: string;
+  kind?: string;
+  unit?: number;
+  heightUnits?: number;
+}
+
+export interface TopologyPdu {
+  name?: string;
+  feed?: string;
+}
+
+export interface TopologyRack {
+  name?: string;
+  room?: string;
+  units?: number;
+  coolingLoop?: string;
+  machines?: TopologyMachine[];
+  pdus?: TopologyPdu[];
+}
+
+export interface TopologySwitch {
+  name?: string;
+  fabric?: string;
+  level?: string;
+  pod?: number;
+  scalableUnit?: number;
+  rail?: number;
+  rack?: string;
+  ports?: number;
+  speed?: string;
+  downCables?: number;
+  upCables?: number;
+  faultyCables?: number;
 }
 
 export interface Tpm {
@@ -2296,9 +2446,17 @@ export interface Methods {
   "PowerService/ExplainPower": { request: ExplainPowerRequest; response: ExplainPowerResponse };
   "PowerService/GetPowerReport": { request: GetPowerReportRequest; response: GetPowerReportResponse };
   "PowerService/ListAlarms": { request: ListAlarmsRequest; response: ListAlarmsResponse };
+  "SessionService/CreateApiKey": { request: CreateApiKeyRequest; response: CreateApiKeyResponse };
+  "SessionService/CreateLoginToken": { request: CreateLoginTokenRequest; response: CreateLoginTokenResponse };
+  "SessionService/DeleteApiKey": { request: DeleteApiKeyRequest; response: Empty };
+  "SessionService/EndSession": { request: EndSessionRequest; response: Empty };
+  "SessionService/ListApiKeys": { request: ListApiKeysRequest; response: ListApiKeysResponse };
+  "SessionService/ListSessions": { request: ListSessionsRequest; response: ListSessionsResponse };
+  "SessionService/OpenSession": { request: OpenSessionRequest; response: OpenSessionResponse };
   "SettingsService/ApplyNodeSettings": { request: ApplyNodeSettingsRequest; response: Operation };
   "SettingsService/GetNodeSettings": { request: GetNodeSettingsRequest; response: NodeSettings };
   "SettingsService/ListSettingsDrift": { request: ListSettingsDriftRequest; response: ListSettingsDriftResponse };
+  "SiteService/GetTopology": { request: GetTopologyRequest; response: GetTopologyResponse };
   "SiteService/ListFabricFaults": { request: ListFabricFaultsRequest; response: ListFabricFaultsResponse };
 }
 

@@ -122,7 +122,7 @@ export async function follow<S extends Stream>(
   follower: Follower<Streams[S]["response"]>,
   signal: AbortSignal,
 ): Promise<void> {
-  for (let failures = 0; !signal.aborted; ) {
+  for (let failures = 0; !signal.aborted;) {
     try {
       follower.begin?.();
       const both = AbortSignal.any([signal, deadConnection()]);

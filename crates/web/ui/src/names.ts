@@ -11,10 +11,16 @@ export function last(name: string | undefined): string {
   return text.slice(text.lastIndexOf("/") + 1);
 }
 
+/** `b3-` and 12 hexadecimal digits. */
+const DIGEST = 15;
+
 /** `debian@b3-0123456789ab` of `images/debian/versions/b3-…`, as the CLI. */
 export function imageShort(name: string | undefined): string {
   const [image, digest] = short("images", name).split("/versions/");
-  return digest === undefined ? (image ?? "") : `${image}@${digest.slice(0, 15)}`;
+  if (digest === undefined) {
+    return image?.startsWith("b3-") ? image.slice(0, DIGEST) : (image ?? "");
+  }
+  return `${image}@${digest.slice(0, DIGEST)}`;
 }
 
 /** A word for a shell: quoted where the shell needs it. */

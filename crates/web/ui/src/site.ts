@@ -3,18 +3,19 @@ import { useEffect } from "preact/hooks";
 import { follow } from "./client";
 import { isOfSite, session } from "./session";
 
-const title = signal("");
+/** The site of the control plane; null: not known yet. */
+export const site = signal<{ title: string; isApplied: boolean } | null>(null);
 
-/** The title of the site; empty: not known. Only members of the site may ask for it. */
+/** Reads the site once. Only members of the site may. */
 export function useSite(): string {
   const isWanted = isOfSite();
   useEffect(() => {
-    if (!isWanted || title.value !== "") {
+    if (!isWanted || site.value !== null) {
       return undefined;
     }
     const stop = new AbortController();
-    const take = (text: string) => {
-      title.value = text;
+    const take = (title: string, isApplied: boolean) => {
+      site.value = { title, isApplied };
       stop.abort();
     };
     void follow(
@@ -22,13 +23,16 @@ export function useSite(): string {
       () => ({}),
       {
         // The files follow; only the first message is wanted.
-        message: ({ site }) => site && take(site.title || "untitled site"),
-        failed: ({ code }) => take(code === "not_found" ? "no site applied" : "site unknown"),
+        message: (message) => message.site && take(message.site.title || "untitled site", true),
+        failed: ({ code }) =>
+          ["not_found", "failed_precondition"].includes(code)
+            ? take("no site applied", false)
+            : take("site unknown", true),
         ended: () => undefined,
       },
       stop.signal,
     );
     return () => stop.abort();
   }, [isWanted, session.value?.member]);
-  return title.value;
+  return site.value?.title ?? "";
 }

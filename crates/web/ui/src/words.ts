@@ -1,12 +1,4 @@
-import type {
-  ClusterState,
-  EraseMethod,
-  NodeHealth,
-  NodeState,
-  Operation,
-  SettingStanding,
-  Verdict,
-} from "./api";
+import type { ClusterState, EraseMethod, NodeHealth, NodeState, Operation, SettingStanding, Verdict } from "./api";
 
 /** The meaning of a colour, as in the CLI. */
 export type Tone = "good" | "busy" | "bad" | "dim";

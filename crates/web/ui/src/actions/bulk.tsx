@@ -30,7 +30,11 @@ export function BulkBar({ rows, clear }: { rows: Row[]; clear(): void }) {
     <section class="bulk" aria-label="Actions for the selected nodes">
       <strong>{plural(rows.length, "node")} selected</strong>
       {VERBS.filter((verb) => verb.isBulk && (verb.isForCustomers || forbids(verb) === "")).map((verb) => (
-        <Button key={verb.id} why={whyNot(verb, rows)} onClick={() => openDialog((close) => <VerbDialog verb={verb} rows={rows} close={close} />)}>
+        <Button
+          key={verb.id}
+          why={whyNot(verb, rows)}
+          onClick={() => openDialog((close) => <VerbDialog verb={verb} rows={rows} close={close} />)}
+        >
           {verb.label}
         </Button>
       ))}

@@ -34,7 +34,11 @@ export function VerbDialog({ verb, rows, close }: Props) {
       }
     });
   };
-  return run === null ? <Plan verb={verb} rows={rows} can={can} close={close} begin={begin} /> : <Outcome verb={verb} run={run} close={close} />;
+  return run === null ? (
+    <Plan verb={verb} rows={rows} can={can} close={close} begin={begin} />
+  ) : (
+    <Outcome verb={verb} run={run} close={close} />
+  );
 }
 
 /** Nodes by a text about them. */
@@ -67,7 +71,10 @@ function Plan({ verb, rows, can, close, begin }: Props & { can: Row[]; begin(val
         : wanted !== "" && typed.trim() !== wanted
           ? `Type ${wanted} to confirm`
           : "";
-  const commands = verb.cli(can.map((row) => row.id), values);
+  const commands = verb.cli(
+    can.map((row) => row.id),
+    values,
+  );
   const title = `${verb.label} ${subject(can)}`;
   return (
     <Dialog
@@ -86,14 +93,27 @@ function Plan({ verb, rows, can, close, begin }: Props & { can: Row[]; begin(val
       <p>{verb.effect}</p>
       {can.length > 1 && <Names rows={can} />}
       <LeftOut groups={byText(rows, verb.cannot)} />
-      <VerbFields values={values} set={(changes) => setValues({ ...values, ...changes })} fields={verb.fields} required={verb.required} isOne={can.length === 1} />
+      <VerbFields
+        values={values}
+        set={(changes) => setValues({ ...values, ...changes })}
+        fields={verb.fields}
+        required={verb.required}
+        isOne={can.length === 1}
+      />
       <Losses groups={losses} />
       {wanted !== "" && (
         <label class="field">
           <span>
-            Type {can.length === 1 ? "the name" : "the number of nodes"}, <strong class="name">{wanted}</strong>, to confirm
+            Type {can.length === 1 ? "the name" : "the number of nodes"}, <strong class="name">{wanted}</strong>, to
+            confirm
           </span>
-          <input type="text" autocomplete="off" spellcheck={false} value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
+          <input
+            type="text"
+            autocomplete="off"
+            spellcheck={false}
+            value={typed}
+            onInput={(event) => setTyped(event.currentTarget.value)}
+          />
         </label>
       )}
       {can.length > 0 && <AsCli commands={commands.slice(0, SHOWN_COMMANDS)} />}
@@ -137,7 +157,10 @@ function Losses({ groups }: { groups: [string, Row[]][] }) {
   if (groups.length === 0) {
     return null;
   }
-  const customers = byText(groups.flatMap(([, rows]) => rows), (row) => row.customer);
+  const customers = byText(
+    groups.flatMap(([, rows]) => rows),
+    (row) => row.customer,
+  );
   return (
     <div class="loss">
       {groups.map(([what, rows]) => (
@@ -160,7 +183,12 @@ function Outcome({ verb, run, close }: { verb: Verb; run: Run; close(): void }) 
   const isOver = done === run.total;
   const accepted = done - failures.length;
   return (
-    <Dialog title={verb.label} close={close} onSubmit={close} foot={<Button type="submit">{isOver ? "Close" : "Close; the work goes on"}</Button>}>
+    <Dialog
+      title={verb.label}
+      close={close}
+      onSubmit={close}
+      foot={<Button type="submit">{isOver ? "Close" : "Close; the work goes on"}</Button>}
+    >
       <div data-run class="stack">
         {!isOver && <Bar percent={(done / run.total) * 100} label={verb.label} />}
         <p role="status">
@@ -172,7 +200,8 @@ function Outcome({ verb, run, close }: { verb: Verb; run: Run; close(): void }) 
             {failures.map(({ row, error }) => (
               <li key={row.id}>
                 <NodeLink id={row.id} />: <span class="bad-text">{error.message}</span>{" "}
-                {error.fields.map(({ field, description }) => `${field}: ${description}`).join("; ")} <span class="dim">{error.hint}</span>
+                {error.fields.map(({ field, description }) => `${field}: ${description}`).join("; ")}{" "}
+                <span class="dim">{error.hint}</span>
               </li>
             ))}
           </ul>

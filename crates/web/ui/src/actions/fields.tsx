@@ -28,7 +28,15 @@ function Field({ label, help, children }: { label: string; help?: string; childr
 function Text({ label, help, value, set }: { label: string; help?: string; value: string; set(value: string): void }) {
   return (
     <Field label={label} help={help}>
-      {(id) => <input id={id} type="text" autocomplete="off" value={value} onInput={(event) => set(event.currentTarget.value)} />}
+      {(id) => (
+        <input
+          id={id}
+          type="text"
+          autocomplete="off"
+          value={value}
+          onInput={(event) => set(event.currentTarget.value)}
+        />
+      )}
     </Field>
   );
 }
@@ -36,7 +44,9 @@ function Text({ label, help, value, set }: { label: string; help?: string; value
 function Area({ label, help, value, set }: { label: string; help?: string; value: string; set(value: string): void }) {
   return (
     <Field label={label} help={help}>
-      {(id) => <textarea id={id} spellcheck={false} value={value} onInput={(event) => set(event.currentTarget.value)} />}
+      {(id) => (
+        <textarea id={id} spellcheck={false} value={value} onInput={(event) => set(event.currentTarget.value)} />
+      )}
     </Field>
   );
 }
@@ -57,18 +67,54 @@ export function VerbFields({ values, set, fields, isOne }: Props) {
     <>
       {has("image") && <ImageField value={values.image} set={(image) => set({ image })} />}
       {has("customer") && (
-        <Text label="Customer" help="Optional. Another customer gets the node only after a release." value={values.customer} set={(customer) => set({ customer })} />
+        <Text
+          label="Customer"
+          help="Optional. Another customer gets the node only after a release."
+          value={values.customer}
+          set={(customer) => set({ customer })}
+        />
       )}
       {has("hostname") && isOne && (
-        <Text label="Host name" help="Optional. Without it the node's own name." value={values.hostname} set={(hostname) => set({ hostname })} />
+        <Text
+          label="Host name"
+          help="Optional. Without it the node's own name."
+          value={values.hostname}
+          set={(hostname) => set({ hostname })}
+        />
       )}
-      {has("keys") && <Area label="SSH public keys, one in each line" value={values.keys} set={(keys) => set({ keys })} />}
+      {has("keys") && (
+        <Area label="SSH public keys, one in each line" value={values.keys} set={(keys) => set({ keys })} />
+      )}
       {has("userData") && (
-        <Area label="cloud-config" help="Optional. It is not kept: give it again with each image." value={values.userData} set={(userData) => set({ userData })} />
+        <Area
+          label="cloud-config"
+          help="Optional. It is not kept: give it again with each image."
+          value={values.userData}
+          set={(userData) => set({ userData })}
+        />
       )}
-      {has("verifyDisk") && <Check label="Read the whole disk back after writing, and compare" value={values.verifyDisk} set={(verifyDisk) => set({ verifyDisk })} />}
-      {has("reason") && <Text label="Reason" help="It is stored, and shown to others." value={values.reason} set={(reason) => set({ reason })} />}
-      {has("force") && <Check label="Also if a customer has the node: all running work is interrupted" value={values.force} set={(force) => set({ force })} />}
+      {has("verifyDisk") && (
+        <Check
+          label="Read the whole disk back after writing, and compare"
+          value={values.verifyDisk}
+          set={(verifyDisk) => set({ verifyDisk })}
+        />
+      )}
+      {has("reason") && (
+        <Text
+          label="Reason"
+          help="It is stored, and shown to others."
+          value={values.reason}
+          set={(reason) => set({ reason })}
+        />
+      )}
+      {has("force") && (
+        <Check
+          label="Also if a customer has the node: all running work is interrupted"
+          value={values.force}
+          set={(force) => set({ force })}
+        />
+      )}
       {has("acceptDrives") && (
         <Check
           label="Accept the drives that the agent reported last. Check the machine first: erase certificates name you as the witness"
@@ -93,7 +139,10 @@ function ImageField({ value, set }: { value: string; set(value: string): void })
   const images = data?.images ?? [];
   return (
     <>
-      <Field label="Image" help={data && images.length === 0 ? "There is no image yet: rackwright image add NAME --file FILE" : undefined}>
+      <Field
+        label="Image"
+        help={data && images.length === 0 ? "There is no image yet: rackwright image add NAME --file FILE" : undefined}
+      >
         {(id) => (
           <select id={id} value={value} onChange={(event) => set(event.currentTarget.value)}>
             <option value="">Choose an image</option>

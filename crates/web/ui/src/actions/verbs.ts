@@ -88,12 +88,14 @@ const DEPLOY: Verb = {
 const REIMAGE: Verb = {
   id: "reimage",
   label: "Reimage",
-  effect: "Another image is written, then the node is checked and handed over again. Nodes of a cluster are reimaged with their cluster.",
+  effect:
+    "Another image is written, then the node is checked and handed over again. Nodes of a cluster are reimaged with their cluster.",
   loses: drives,
   cannot: only(["active", "failed"], (row) => (row.claimed ? "" : NO_CLAIM)),
   fields: ["image", "hostname", "keys", "userData", "verifyDisk"],
   required: ["image"],
-  send: (row, values) => change("NodeService/ReimageNode", { name: nameOf(row), deployment: deployment({ ...values, customer: "" }) }),
+  send: (row, values) =>
+    change("NodeService/ReimageNode", { name: nameOf(row), deployment: deployment({ ...values, customer: "" }) }),
   cli: (ids, values) => [`rackwright node reimage ${ids.join(" ")} ${imageWords({ ...values, customer: "" })}`],
   isForCustomers: true,
   isBulk: true,
@@ -104,7 +106,9 @@ const RELEASE: Verb = {
   label: "Release",
   effect: "The claim ends, every drive is erased, and the node becomes available.",
   loses: drives,
-  cannot: only(["available", "allocated", "imaging", "rebooting", "validating", "active", "failed"], (row) => (row.claimed ? "" : NO_CLAIM)),
+  cannot: only(["available", "allocated", "imaging", "rebooting", "validating", "active", "failed"], (row) =>
+    row.claimed ? "" : NO_CLAIM,
+  ),
   fields: [],
   required: [],
   send: (row) => change("NodeService/ReleaseNode", { name: nameOf(row) }),
@@ -155,7 +159,8 @@ const QUARANTINE: Verb = {
   id: "quarantine",
   label: "Quarantine",
   effect: "The node is taken out of service as not trusted. The only way back is a readmit, which erases it.",
-  loses: (row) => (row.claimed ? `the work of ${row.customer || "its holder"} on the node; a readmit erases its data` : ""),
+  loses: (row) =>
+    row.claimed ? `the work of ${row.customer || "its holder"} on the node; a readmit erases its data` : "",
   cannot: (row) => (["quarantined", "maintenance"].includes(row.state) ? being(row.state) : ""),
   fields: ["reason"],
   required: ["reason"],
@@ -178,9 +183,18 @@ const READMIT: Verb = {
   fields: ["acceptDrives", "acceptTpm"],
   required: [],
   send: (row, { acceptDrives, acceptTpm }) =>
-    change("NodeService/ReadmitNode", { name: nameOf(row), confirmErase: true, acceptDrives, acceptTpm: acceptTpm.trim() }),
+    change("NodeService/ReadmitNode", {
+      name: nameOf(row),
+      confirmErase: true,
+      acceptDrives,
+      acceptTpm: acceptTpm.trim(),
+    }),
   cli: (ids, { acceptDrives, acceptTpm }) => [
-    words(`rackwright node readmit ${ids.join(" ")}`, acceptDrives && "--accept-drives", acceptTpm !== "" && `--accept-tpm ${shellWord(acceptTpm)}`),
+    words(
+      `rackwright node readmit ${ids.join(" ")}`,
+      acceptDrives && "--accept-drives",
+      acceptTpm !== "" && `--accept-tpm ${shellWord(acceptTpm)}`,
+    ),
   ],
   isBulk: true,
 };
@@ -212,7 +226,8 @@ const AC_CYCLE: Verb = {
 const FIRMWARE: Verb = {
   id: "firmware",
   label: "Update firmware",
-  effect: "The firmware gets the versions that the SKU wants: at once while the node is free, else in its maintenance window.",
+  effect:
+    "The firmware gets the versions that the SKU wants: at once while the node is free, else in its maintenance window.",
   loses: nothing,
   cannot: nothing,
   fields: [],
@@ -236,7 +251,8 @@ const SETTINGS: Verb = {
 const ROTATE: Verb = {
   id: "bmc-password",
   label: "Change BMC password",
-  effect: "The BMC gets a new password of the control plane. A password that the BMC refused before is tried once more.",
+  effect:
+    "The BMC gets a new password of the control plane. A password that the BMC refused before is tried once more.",
   loses: nothing,
   cannot: (row) => (row.health === "BMC silent" ? SILENT : ""),
   fields: [],
@@ -267,7 +283,13 @@ export const VERBS: Verb[] = [
   QUARANTINE,
   READMIT,
   BELIEVE,
-  power("power-on", "Power on", "POWER_ACTION_ON", "The machines are switched on. They wait in line where many start at once.", false),
+  power(
+    "power-on",
+    "Power on",
+    "POWER_ACTION_ON",
+    "The machines are switched on. They wait in line where many start at once.",
+    false,
+  ),
   power("power-off", "Power off", "POWER_ACTION_OFF", "The machines are switched off.", true),
   power("power-cycle", "Power cycle", "POWER_ACTION_CYCLE", "The machines are switched off and on.", true),
   AC_CYCLE,

@@ -35,8 +35,11 @@ export function AlarmsPanel({ alarms }: { alarms: Called<ListAlarmsResponse> }) 
           keyOf={(alarm) => alarm.name ?? ""}
           columns={[
             { title: "severity", cell: (alarm) => <StateBadge state={severity(alarm.severity)} /> },
-            { title: "subject", cell: (alarm) => <ResourceLink name={alarm.subject} shown={short("nodes", alarm.subject)} /> },
-            { title: "what and what to do", cell: (alarm) => <What alarm={alarm} /> },
+            {
+              title: "subject",
+              cell: (alarm) => <ResourceLink name={alarm.subject} shown={short("nodes", alarm.subject)} />,
+            },
+            { title: "what and what to do", isText: true, cell: (alarm) => <What alarm={alarm} /> },
             { title: "since", cell: (alarm) => <Ago time={alarm.openTime} bare /> },
           ]}
         />
@@ -48,7 +51,9 @@ export function AlarmsPanel({ alarms }: { alarms: Called<ListAlarmsResponse> }) 
 
 function What({ alarm }: { alarm: Alarm }) {
   const nodes = alarm.nodes ?? [];
-  const effects = [alarm.blocks ? "not switched on" : "", alarm.cordons ? "not given to new clusters" : ""].filter(Boolean);
+  const effects = [alarm.blocks ? "not switched on" : "", alarm.cordons ? "not given to new clusters" : ""].filter(
+    Boolean,
+  );
   return (
     <>
       {alarm.message} <span class="dim">{alarm.advice}</span>
@@ -73,14 +78,21 @@ function Coverage({ coverage, isEmpty }: { coverage: ReadingCoverage[]; isEmpty:
   const read = coverage.filter(({ read: some }) => (some ?? 0) > 0);
   if (read.length === 0) {
     return (
-      <Empty title={isEmpty ? "The state of power and cooling is unknown: no device is read" : "No device is read at the moment"}>
+      <Empty
+        title={
+          isEmpty ? "The state of power and cooling is unknown: no device is read" : "No device is read at the moment"
+        }
+      >
         <p>
           The section <code>facility</code> in <code>rackwrightd.yaml</code> turns readings on.
         </p>
       </Empty>
     );
   }
-  const parts = coverage.map(({ kind, read: some, known }) => `${count(some ?? 0)} of ${count(known ?? 0)} ${kind === "pdu" ? "PDUs" : kind === "cooling" ? "cooling units" : "nodes"}`);
+  const parts = coverage.map(
+    ({ kind, read: some, known }) =>
+      `${count(some ?? 0)} of ${count(known ?? 0)} ${kind === "pdu" ? "PDUs" : kind === "cooling" ? "cooling units" : "nodes"}`,
+  );
   return (
     <p class="note dim">
       {isEmpty ? "No alarm is open. " : ""}Read: {parts.join(", ")}.

@@ -2,6 +2,7 @@ import type { ComponentChildren } from "preact";
 import type { ListAlarmsResponse, ListFabricFaultsResponse } from "../api";
 import { Panel } from "../parts/panel";
 import { Empty, Problem } from "../parts/problem";
+import { Prose } from "../parts/prose";
 import { Glyph } from "../parts/state";
 import { link } from "../router";
 import { isOfSite } from "../session";
@@ -39,7 +40,13 @@ function nodeItems({ states, healths, late }: Counts): Item[] {
     health("doubted", "with a doubted record"),
     health("BMC silent", "with a silent BMC"),
     health("login refused", "whose BMC refuses the login"),
-    { key: "late", tone: "bad", figure: late, text: "past the deadline of their state", href: link("/nodes", { late: "yes" }) },
+    {
+      key: "late",
+      tone: "bad",
+      figure: late,
+      text: "past the deadline of their state",
+      href: link("/nodes", { late: "yes" }),
+    },
     state("maintenance", "dim", "in maintenance"),
     { ...health("unknown", "of unknown health"), tone: "dim" },
   ];
@@ -50,15 +57,44 @@ function siteItems(alarms: ListAlarmsResponse | undefined, fabric: ListFabricFau
   const breaches = (fabric?.breaches ?? []).filter((breach) => breach.endTime === undefined).length;
   const faults = (fabric?.faults ?? []).length + (fabric?.more ?? 0);
   return [
-    { key: "breaches", tone: "bad", figure: breaches, text: breaches === 1 ? "open breach of isolation" : "open breaches of isolation", href: "#fabric" },
-    { key: "critical", tone: "bad", figure: of("critical"), text: of("critical") === 1 ? "critical alarm" : "critical alarms", href: "#alarms" },
-    { key: "warning", tone: "busy", figure: of("warning"), text: of("warning") === 1 ? "warning of power or cooling" : "warnings of power and cooling", href: "#alarms" },
-    { key: "faults", tone: "busy", figure: faults, text: faults === 1 ? "fault of the fabric" : "faults of the fabric", href: "#fabric" },
+    {
+      key: "breaches",
+      tone: "bad",
+      figure: breaches,
+      text: breaches === 1 ? "open breach of isolation" : "open breaches of isolation",
+      href: "#fabric",
+    },
+    {
+      key: "critical",
+      tone: "bad",
+      figure: of("critical"),
+      text: of("critical") === 1 ? "critical alarm" : "critical alarms",
+      href: "#alarms",
+    },
+    {
+      key: "warning",
+      tone: "busy",
+      figure: of("warning"),
+      text: of("warning") === 1 ? "warning of power or cooling" : "warnings of power and cooling",
+      href: "#alarms",
+    },
+    {
+      key: "faults",
+      tone: "busy",
+      figure: faults,
+      text: faults === 1 ? "fault of the fabric" : "faults of the fabric",
+      href: "#fabric",
+    },
   ];
 }
 
 /** What somebody has to look at, the worst first. */
-export function Attention({ counts, isKnown, alarms, fabric }: {
+export function Attention({
+  counts,
+  isKnown,
+  alarms,
+  fabric,
+}: {
   counts: Counts;
   isKnown: boolean;
   alarms: Called<ListAlarmsResponse>;
@@ -87,7 +123,9 @@ export function Attention({ counts, isKnown, alarms, fabric }: {
         {warnings.map((warning) => (
           <li key={warning} data-tone="busy">
             <Glyph tone="busy" />
-            <span>{warning}</span>
+            <span>
+              <Prose text={warning} />
+            </span>
           </li>
         ))}
       </ul>

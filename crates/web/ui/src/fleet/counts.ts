@@ -32,7 +32,15 @@ export function isLate(row: Row, now: number): boolean {
 
 export function countNodes(rows: Iterable<Row>): Counts {
   const now = Date.now();
-  const counts: Counts = { total: 0, states: new Map(), skus: new Map(), healths: new Map(), waits: [], late: 0, working: 0 };
+  const counts: Counts = {
+    total: 0,
+    states: new Map(),
+    skus: new Map(),
+    healths: new Map(),
+    waits: [],
+    late: 0,
+    working: 0,
+  };
   const waits = new Map<string, WaitCount>();
   for (const row of rows) {
     counts.total += 1;

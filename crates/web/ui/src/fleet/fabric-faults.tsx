@@ -18,7 +18,9 @@ export function useFabric(): Called<ListFabricFaultsResponse> {
 /** Breaches of isolation, open ones first, and faults of links. */
 export function FabricPanel({ fabric }: { fabric: Called<ListFabricFaultsResponse> }) {
   const { data } = fabric;
-  const breaches = [...(data?.breaches ?? [])].sort((a, b) => Number(a.endTime !== undefined) - Number(b.endTime !== undefined));
+  const breaches = [...(data?.breaches ?? [])].sort(
+    (a, b) => Number(a.endTime !== undefined) - Number(b.endTime !== undefined),
+  );
   const faults = data?.faults ?? [];
   return (
     <Panel title="Isolation and links of the fabric" id="fabric" isFlush>
@@ -31,7 +33,10 @@ export function FabricPanel({ fabric }: { fabric: Called<ListFabricFaultsRespons
           rows={faults.slice(0, SHOWN)}
           keyOf={(fault) => fault.id ?? ""}
           columns={[
-            { title: "fault", cell: (fault) => <StateBadge state={{ word: fault.fault || "fault", tone: "busy", key: "busy" }} /> },
+            {
+              title: "fault",
+              cell: (fault) => <StateBadge state={{ word: fault.fault || "fault", tone: "busy", key: "busy" }} />,
+            },
             { title: "where", cell: (fault) => fault.text },
             { title: "clusters", isWide: true, cell: (fault) => <Clusters names={fault.clusters ?? []} /> },
             { title: "since", cell: (fault) => <Ago time={fault.since} bare /> },
@@ -52,7 +57,11 @@ function Breaches({ breaches }: { breaches: FabricBreach[] }) {
       columns={[
         {
           title: "breach",
-          cell: ({ endTime }) => <StateBadge state={endTime ? { word: "ended", tone: "dim", key: "dim" } : { word: "open", tone: "bad", key: "bad" }} />,
+          cell: ({ endTime }) => (
+            <StateBadge
+              state={endTime ? { word: "ended", tone: "dim", key: "dim" } : { word: "open", tone: "bad", key: "bad" }}
+            />
+          ),
         },
         { title: "what", cell: ({ text, kind }) => text || kind },
         { title: "clusters", isWide: true, cell: ({ clusters }) => <Clusters names={clusters ?? []} /> },

@@ -15,7 +15,10 @@ export function stateOf(filter: string): string {
 /** The filter with this state in place of the one that it asks for; asked for again, the state is left out. */
 export function withState(filter: string, state: NodeStateWord): string {
   const before = stateOf(filter);
-  const rest = filter.replace(STATE_TERM, "").replace(/^\s*AND\s+/, "").trim();
+  const rest = filter
+    .replace(STATE_TERM, "")
+    .replace(/^\s*AND\s+/, "")
+    .trim();
   const wanted = before === state ? "" : term("state", state);
   return [wanted, rest].filter(Boolean).join(" AND ");
 }

@@ -84,7 +84,11 @@ function SkuRow({ sku, of, states }: { sku: string; of: Map<NodeStateWord, numbe
       </th>
       {states.map((state) => (
         <td key={state} class="number">
-          {of.get(state) ? <CountLink count={of.get(state) ?? 0} query={stateQuery(state, sku)} label={`${state} nodes of ${sku}`} /> : <span class="dim">-</span>}
+          {of.get(state) ? (
+            <CountLink count={of.get(state) ?? 0} query={stateQuery(state, sku)} label={`${state} nodes of ${sku}`} />
+          ) : (
+            <span class="dim">-</span>
+          )}
         </td>
       ))}
       <td class="number">
@@ -139,7 +143,9 @@ export function WaitsPanel({ counts }: { counts: Counts }) {
           </table>
         </div>
       )}
-      {counts.waits.length > SHOWN_WAITS && <p class="note dim">{plural(counts.waits.length - SHOWN_WAITS, "further kind")} of waits</p>}
+      {counts.waits.length > SHOWN_WAITS && (
+        <p class="note dim">{plural(counts.waits.length - SHOWN_WAITS, "further kind")} of waits</p>
+      )}
     </Panel>
   );
 }

@@ -20,7 +20,11 @@ export function Target({ operation }: { operation: Operation }) {
 
 /** Operations that are not done. */
 export function UnderWayPanel() {
-  const { data, error, reload } = useCall("OperationService/ListOperations", { pageSize: 1_000, filter: "done = false" }, { everyMs: 3_000 });
+  const { data, error, reload } = useCall(
+    "OperationService/ListOperations",
+    { pageSize: 1_000, filter: "done = false" },
+    { everyMs: 3_000 },
+  );
   const all = data?.operations ?? [];
   const number = `${plural(all.length, "operation")}${data?.nextPageToken ? " or more" : ""}`;
   return (
@@ -64,10 +68,18 @@ function Advance({ operation }: { operation: Operation }) {
 
 /** The newest operations that failed. */
 export function FailuresPanel() {
-  const { data, error, reload } = useCall("OperationService/ListOperations", { pageSize: SEARCHED, filter: "done = true" }, { everyMs: 15_000 });
+  const { data, error, reload } = useCall(
+    "OperationService/ListOperations",
+    { pageSize: SEARCHED, filter: "done = true" },
+    { everyMs: 15_000 },
+  );
   const failed = (data?.operations ?? []).filter((operation) => operationState(operation).word === "failed");
   return (
-    <Panel title="Last failures" side={data && `in the last ${plural(data.operations?.length ?? 0, "operation")}`} isFlush>
+    <Panel
+      title="Last failures"
+      side={data && `in the last ${plural(data.operations?.length ?? 0, "operation")}`}
+      isFlush
+    >
       <Problem error={error} doing="read the operations" retry={reload} />
       {data === undefined && error === null && <Loading what="the failures" />}
       {data !== undefined && failed.length === 0 && <Empty title="None of the last operations failed" />}
@@ -79,7 +91,7 @@ export function FailuresPanel() {
           columns={[
             { title: "target", cell: (operation) => <Target operation={operation} /> },
             { title: "kind", cell: ({ kind }) => kind },
-            { title: "why", cell: (operation) => operation.error?.message },
+            { title: "why", isText: true, cell: (operation) => operation.error?.message },
             { title: "when", cell: ({ endTime }) => <Ago time={endTime} bare /> },
           ]}
         />

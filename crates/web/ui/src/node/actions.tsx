@@ -6,6 +6,7 @@ import type { Row } from "../fleet/row";
 import { Button } from "../parts/button";
 import { openDialog } from "../parts/dialog";
 import { Panel } from "../parts/panel";
+import { Prose } from "../parts/prose";
 import { Copy } from "../parts/text";
 import type { NodeView } from "./view";
 
@@ -25,7 +26,11 @@ function VerbButton({ verb, row, isFirst = false }: { verb: Verb; row: Row; isFi
   const why = forbids(verb) || (cannot === "" ? "" : `Not now: ${row.id} is ${cannot}`);
   const kind = verb.loses(row) !== "" ? "danger" : isFirst ? "primary" : "plain";
   return (
-    <Button kind={kind} why={why} onClick={() => openDialog((close) => <VerbDialog verb={verb} rows={[row]} close={close} />)}>
+    <Button
+      kind={kind}
+      why={why}
+      onClick={() => openDialog((close) => <VerbDialog verb={verb} rows={[row]} close={close} />)}
+    >
       {verb.label}
     </Button>
   );
@@ -53,7 +58,13 @@ const COMMAND = /^(rackwright [^:]*): ((?:--[a-z-]+ [A-Z]+ )*)(.*)$/s;
 function Hint({ hint, row, isFirst }: { hint: string; row: Row; isFirst: boolean }) {
   const [, command, options = "", what] = COMMAND.exec(hint) ?? [];
   if (command === undefined || what === undefined) {
-    return <li>{hint}</li>;
+    return (
+      <li>
+        <span>
+          <Prose text={hint} />
+        </span>
+      </li>
+    );
   }
   const verb = verbOf(/^rackwright node ([a-z-]+) /.exec(command)?.[1] ?? "");
   const whole = `${command} ${options}`.trim();
@@ -61,7 +72,9 @@ function Hint({ hint, row, isFirst }: { hint: string; row: Row; isFirst: boolean
     <li>
       {verb ? <VerbButton verb={verb} row={row} isFirst={isFirst} /> : null}
       <span class="hint-text">
-        {what}
+        <span>
+          <Prose text={what} />
+        </span>
         <Copy text={whole} label="Copy the command" />
       </span>
     </li>

@@ -41,11 +41,19 @@ function Operations({ target }: { target: string }) {
           rows={operations}
           keyOf={(operation) => operation.name ?? ""}
           columns={[
-            { title: "operation", isWide: true, cell: ({ name }) => <Copy text={last(name)} shown={last(name).slice(0, 8)} /> },
+            {
+              title: "operation",
+              isWide: true,
+              cell: ({ name }) => <Copy text={last(name)} shown={last(name).slice(0, 8)} />,
+            },
             { title: "kind", cell: ({ kind }) => kind },
             { title: "state", cell: (operation) => <OperationBadge operation={operation} /> },
             { title: "progress", cell: (operation) => <Done operation={operation} /> },
-            { title: "step or fault", cell: (operation) => operation.error?.message || progressText(operation) || <Dash /> },
+            {
+              title: "step or fault",
+              isText: true,
+              cell: (operation) => operation.error?.message || progressText(operation) || <Dash />,
+            },
             { title: "begun", cell: ({ createTime }) => <Ago time={createTime} /> },
             { title: "took", isWide: true, cell: (operation) => <Took operation={operation} /> },
             { title: "by", isWide: true, cell: ({ requestedBy }) => requestedBy },
@@ -115,9 +123,21 @@ function Events({ target }: { target: string }) {
           keyOf={(event) => event.position ?? ""}
           columns={[
             { title: "when", cell: ({ time }) => <Ago time={time} /> },
-            { title: "kind", cell: ({ kind = "" }) => <span class={eventTone(kind) === "bad" ? "bad-text" : "strong"}>{kind}</span> },
-            { title: "what", cell: ({ message, attributes }) => <What message={message} attributes={attributes} /> },
-            { title: "position", isNumber: true, isWide: true, cell: ({ position }) => <span class="dim">{position}</span> },
+            {
+              title: "kind",
+              cell: ({ kind = "" }) => <span class={eventTone(kind) === "bad" ? "bad-text" : "strong"}>{kind}</span>,
+            },
+            {
+              title: "what",
+              isText: true,
+              cell: ({ message, attributes }) => <What message={message} attributes={attributes} />,
+            },
+            {
+              title: "position",
+              isNumber: true,
+              isWide: true,
+              cell: ({ position }) => <span class="dim">{position}</span>,
+            },
           ]}
         />
       )}

@@ -50,10 +50,17 @@ export function BootTrace({ of: { node } }: { of: NodeView }) {
               keyOf={(_, index) => index}
               columns={[
                 { title: "when", cell: ({ time }) => <Ago time={time} /> },
-                { title: "after", isNumber: true, cell: ({ after }) => (after === null ? <Dash /> : `+${after.toFixed(2)} s`) },
-                { title: "stage", cell: ({ stage }) => <span class={stage === "refused" ? "bad-text" : "strong"}>{stage}</span> },
+                {
+                  title: "after",
+                  isNumber: true,
+                  cell: ({ after }) => (after === null ? <Dash /> : `+${after.toFixed(2)} s`),
+                },
+                {
+                  title: "stage",
+                  cell: ({ stage }) => <span class={stage === "refused" ? "bad-text" : "strong"}>{stage}</span>,
+                },
                 { title: "from", isWide: true, cell: ({ remote }) => remote || <Dash /> },
-                { title: "detail", cell: ({ detail }) => detail || <Dash /> },
+                { title: "detail", isText: true, cell: ({ detail }) => detail || <Dash /> },
               ]}
             />
           )}

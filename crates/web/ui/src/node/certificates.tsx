@@ -36,7 +36,10 @@ export function Certificates({ of: { id } }: { of: NodeView }) {
   );
   const certificates = data?.certificates ?? [];
   const check = async () => {
-    const judged = certificates.map(async (certificate): Promise<[string, Word]> => [certificate.name ?? "", await verify(certificate, data?.keys ?? [])]);
+    const judged = certificates.map(async (certificate): Promise<[string, Word]> => [
+      certificate.name ?? "",
+      await verify(certificate, data?.keys ?? []),
+    ]);
     setChecks(new Map(await Promise.all(judged)));
   };
   return (
@@ -61,8 +64,8 @@ export function Certificates({ of: { id } }: { of: NodeView }) {
       {certificates.length > 0 && <List certificates={certificates} checks={checks} />}
       {checks.size > 0 && (
         <p class="note dim">
-          The browser verified each signature with the site's keys, as the control plane lists them. The command below also compares the signed
-          values with the shown ones, and can take a key that you know.
+          The browser verified each signature with the site's keys, as the control plane lists them. The command below
+          also compares the signed values with the shown ones, and can take a key that you know.
         </p>
       )}
     </Panel>
@@ -88,11 +91,34 @@ function List({ certificates, checks }: { certificates: EraseCertificate[]; chec
             </>
           ),
         },
-        { title: "method", cell: ({ method, rejectedMethods = [] }) => <Method method={eraseMethod(method)} rejected={rejectedMethods} /> },
+        {
+          title: "method",
+          cell: ({ method, rejectedMethods = [] }) => (
+            <Method method={eraseMethod(method)} rejected={rejectedMethods} />
+          ),
+        },
         { title: "erased", cell: ({ endTime }) => <Ago time={endTime} /> },
-        { title: "witnesses", cell: ({ witnesses = [], identity }) => `${witnesses.join(", ") || "none"}; identity ${identity || "unknown"}` },
-        { title: "evidence", isWide: true, cell: ({ evidence = [] }) => evidence.map((line) => <p key={line} class="small">{line}</p>) },
-        { title: "signature", cell: ({ name = "" }) => <StateBadge state={checks.get(name) ?? { word: "not verified here", tone: "dim", key: "dim" }} /> },
+        {
+          title: "witnesses",
+          cell: ({ witnesses = [], identity }) =>
+            `${witnesses.join(", ") || "none"}; identity ${identity || "unknown"}`,
+        },
+        {
+          title: "evidence",
+          isWide: true,
+          cell: ({ evidence = [] }) =>
+            evidence.map((line) => (
+              <p key={line} class="small">
+                {line}
+              </p>
+            )),
+        },
+        {
+          title: "signature",
+          cell: ({ name = "" }) => (
+            <StateBadge state={checks.get(name) ?? { word: "not verified here", tone: "dim", key: "dim" }} />
+          ),
+        },
       ]}
     />
   );

@@ -1,3 +1,4 @@
+import { Prose } from "../parts/prose";
 import { Copy, Elapsed, Until } from "../parts/text";
 import { Glyph, HealthBadge, NodeStateBadge } from "../parts/state";
 import type { NodeView } from "./view";
@@ -28,7 +29,11 @@ export function NodeHead({ of: { id, node, explanation } }: { of: NodeView }) {
         </span>
         {isUnwell && <HealthBadge health={status.health} />}
       </div>
-      {explanation?.summary && <p class="node-summary">{explanation.summary}</p>}
+      {explanation?.summary && (
+        <p class="node-summary">
+          <Prose text={explanation.summary} />
+        </p>
+      )}
       {explanation === undefined && status.waitingFor && <p class="node-summary">It waits for {status.waitingFor}.</p>}
       {status.doubt && <Note text={`Its record is doubted, so nothing is done to it: ${status.doubt}`} />}
       {isUnwell && !status.doubt && status.healthReason && <Note text={status.healthReason} />}
@@ -39,7 +44,10 @@ export function NodeHead({ of: { id, node, explanation } }: { of: NodeView }) {
 function Note({ text }: { text: string }) {
   return (
     <p class="node-note">
-      <Glyph tone="bad" /> {text}
+      <Glyph tone="bad" />{" "}
+      <span>
+        <Prose text={text} />
+      </span>
     </p>
   );
 }

@@ -45,7 +45,9 @@ function System({ inventory }: { inventory: Inventory }) {
     const [sockets, allCores, allThreads] = models.get(model) ?? [0, 0, 0];
     models.set(model, [sockets + 1, allCores + cores, allThreads + threads]);
   }
-  const processors = [...models].map(([model, [sockets, cores, threads]]) => `${sockets} × ${model} (${cores} cores, ${threads} threads)`);
+  const processors = [...models].map(
+    ([model, [sockets, cores, threads]]) => `${sockets} × ${model} (${cores} cores, ${threads} threads)`,
+  );
   const rows: [string, ComponentChildren][] = [
     ["system", words(dmi.systemVendor, dmi.productName)],
     ["serial number", dmi.serialNumber ? <Copy text={dmi.serialNumber} /> : "unknown"],
@@ -76,7 +78,11 @@ function Gpus({ inventory: { gpus = [] } }: { inventory: Inventory }) {
           rows={gpus}
           keyOf={(gpu) => gpu.pciAddress ?? ""}
           columns={[
-            { title: "model", cell: ({ model, vendorId = 0, deviceId = 0 }) => model || `unknown (${vendorId.toString(16)}:${deviceId.toString(16)})` },
+            {
+              title: "model",
+              cell: ({ model, vendorId = 0, deviceId = 0 }) =>
+                model || `unknown (${vendorId.toString(16)}:${deviceId.toString(16)})`,
+            },
             { title: "PCI", cell: ({ pciAddress }) => <code>{pciAddress}</code> },
           ]}
         />
@@ -116,7 +122,9 @@ function Drives({ inventory: { drives = [], excludedDevices = [] } }: { inventor
 }
 
 function link(isUp: boolean | undefined) {
-  return <StateBadge state={isUp ? { word: "up", tone: "good", key: "good" } : { word: "down", tone: "dim", key: "dim" }} />;
+  return (
+    <StateBadge state={isUp ? { word: "up", tone: "good", key: "good" } : { word: "down", tone: "dim", key: "dim" }} />
+  );
 }
 
 function Nics({ inventory: { nics = [] } }: { inventory: Inventory }) {
@@ -159,7 +167,18 @@ function Hcas({ inventory: { hcas = [] } }: { inventory: Inventory }) {
           columns={[
             { title: "port", cell: ({ hca, port }) => <code>{`${hca.name}/${port.number}`}</code> },
             { title: "GUID", cell: ({ port }) => (port.portGuid ? <Copy text={port.portGuid} /> : "unknown") },
-            { title: "state", cell: ({ port }) => <StateBadge state={port.state === "ACTIVE" ? { word: "active", tone: "good", key: "good" } : { word: (port.state || "unknown").toLowerCase(), tone: "dim", key: "dim" }} /> },
+            {
+              title: "state",
+              cell: ({ port }) => (
+                <StateBadge
+                  state={
+                    port.state === "ACTIVE"
+                      ? { word: "active", tone: "good", key: "good" }
+                      : { word: (port.state || "unknown").toLowerCase(), tone: "dim", key: "dim" }
+                  }
+                />
+              ),
+            },
             { title: "rate", cell: ({ port }) => port.rate || "unknown" },
             { title: "LID", isNumber: true, isWide: true, cell: ({ port }) => port.lid || <Dash /> },
             { title: "firmware", isWide: true, cell: ({ hca }) => hca.firmwareVersion || "unknown" },

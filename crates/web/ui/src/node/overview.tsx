@@ -2,6 +2,7 @@ import type { ComponentChildren } from "preact";
 import { imageShort, labelsText } from "../names";
 import { Facts, Panel } from "../parts/panel";
 import { Empty, Problem } from "../parts/problem";
+import { Prose } from "../parts/prose";
 import { NodeStateBadge, StateBadge } from "../parts/state";
 import { Table } from "../parts/table";
 import { Ago, Copy, Dash, ResourceLink } from "../parts/text";
@@ -53,18 +54,39 @@ function Status({ of: { node } }: { of: NodeView }) {
     ["agent", status.agentConnected ? "connected" : "not connected"],
     ["address", status.address ? <Copy text={status.address} /> : <Dash />],
     ["customer", claim?.customer ? <ResourceLink name={`customers/${claim.customer}`} /> : <Dash />],
-    ["claim", claim ? `generation ${claim.generation}, host ${claim.hostname}, ${plural(claim.sshAuthorizedKeys?.length ?? 0, "SSH key")}` : `none, generation ${status.claimGeneration ?? 0}`],
+    [
+      "claim",
+      claim
+        ? `generation ${claim.generation}, host ${claim.hostname}, ${plural(claim.sshAuthorizedKeys?.length ?? 0, "SSH key")}`
+        : `none, generation ${status.claimGeneration ?? 0}`,
+    ],
     ["image", claim ? <Copy text={claim.imageVersion ?? ""} shown={imageShort(claim.imageVersion)} /> : <Dash />],
-    ["on disk", orDash(imageShort(status.imageWritten))],
+    [
+      "on disk",
+      status.imageWritten ? <Copy text={status.imageWritten} shown={imageShort(status.imageWritten)} /> : <Dash />,
+    ],
     ["SKU", orDash(spec.sku)],
     ["labels", orDash(labelsText(metadata.labels))],
   ];
   const ofSite: [string, ComponentChildren][] = [
     ["identity", identity(status.identity, status.tpmEk)],
-    ["MACs", (status.macs ?? []).length > 0 ? (status.macs ?? []).map((mac) => <Copy key={mac} text={mac} />) : "unknown"],
+    [
+      "MACs",
+      (status.macs ?? []).length > 0 ? (status.macs ?? []).map((mac) => <Copy key={mac} text={mac} />) : "unknown",
+    ],
     ["boot MACs", spec.bootMacs?.length ? `${spec.bootMacs.join(" ")}, as given` : <Dash />],
-    ["BMC", bmc.address ? <Copy text={bmc.address} shown={`${bmc.address} as ${bmc.username || "unknown"}`} /> : <Dash />],
-    ["BMC pin", bmc.certificateSha256 ? <Copy text={bmc.certificateSha256} shown={`${bmc.certificateSha256.slice(0, 23)}…`} /> : "not pinned yet"],
+    [
+      "BMC",
+      bmc.address ? <Copy text={bmc.address} shown={`${bmc.address} as ${bmc.username || "unknown"}`} /> : <Dash />,
+    ],
+    [
+      "BMC pin",
+      bmc.certificateSha256 ? (
+        <Copy text={bmc.certificateSha256} shown={`${bmc.certificateSha256.slice(0, 23)}…`} />
+      ) : (
+        "not pinned yet"
+      ),
+    ],
     ["version", orDash(metadata.resourceVersion)],
     ["enrolled", <Ago time={metadata.createTime} />],
   ];
@@ -104,7 +126,7 @@ function Attempts({ of: { explanation } }: { of: NodeView }) {
           { title: "effect", cell: ({ effect, number }) => `${effect} #${number ?? 0}` },
           { title: "outcome", cell: ({ outcome }) => <StateBadge state={attemptOutcome(outcome)} /> },
           { title: "took", cell: ({ startTime, endTime }) => took(startTime, endTime) },
-          { title: "detail", cell: ({ detail }) => orDash(detail) },
+          { title: "detail", isText: true, cell: ({ detail }) => orDash(detail) },
         ]}
       />
     </Panel>
@@ -134,7 +156,14 @@ function History({ of: { explanation } }: { of: NodeView }) {
             { title: "when", cell: ({ time }) => <Ago time={time} /> },
             { title: "edge", cell: ({ edge }) => edge },
             { title: "to", cell: ({ toState }) => <NodeStateBadge state={toState} /> },
-            { title: "after", cell: (step) => <span>{duration(protoSeconds(step.timeInFormerState))} <NodeStateBadge state={step.fromState} /></span> },
+            {
+              title: "after",
+              cell: (step) => (
+                <span>
+                  {duration(protoSeconds(step.timeInFormerState))} <NodeStateBadge state={step.fromState} />
+                </span>
+              ),
+            },
             { title: "reason", isWide: true, cell: ({ reason }) => orDash(reason) },
           ]}
         />
@@ -156,7 +185,7 @@ function KnownFacts({ of: { explanation } }: { of: NodeView }) {
         keyOf={(fact) => fact.name ?? ""}
         columns={[
           { title: "fact", cell: ({ name }) => <span class="dim">{name}</span> },
-          { title: "value", cell: ({ value }) => value },
+          { title: "value", isText: true, cell: ({ value }) => <Prose text={value} /> },
           { title: "age", cell: ({ time }) => (time ? <Ago time={time} /> : <Dash />) },
         ]}
       />

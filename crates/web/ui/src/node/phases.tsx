@@ -23,7 +23,12 @@ function phasesOf({ history = [], node }: Explanation, now: number): Phase[] {
     isNow: false,
   }));
   const since = node?.status?.stateSince ?? "";
-  phases.push({ state: nodeStateWord(node?.status?.state), seconds: Math.max(0, (now - millis(since)) / 1_000) || 0, since, isNow: true });
+  phases.push({
+    state: nodeStateWord(node?.status?.state),
+    seconds: Math.max(0, (now - millis(since)) / 1_000) || 0,
+    since,
+    isNow: true,
+  });
   return phases.slice(-MOST);
 }
 

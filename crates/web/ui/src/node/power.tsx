@@ -2,6 +2,7 @@ import type { ComponentChildren } from "preact";
 import { Facts, Panel } from "../parts/panel";
 import { Empty, Loading, Problem } from "../parts/problem";
 import { Glyph } from "../parts/state";
+import { site } from "../site";
 import { count } from "../units";
 import { useCall } from "../use-call";
 
@@ -11,7 +12,12 @@ function watts(value: number | undefined): string {
 
 /** Power of the node, and what the loss of a feed would do. */
 export function PowerPanel({ name }: { name: string }) {
-  const { data, error, reload } = useCall("PowerService/ExplainPower", { name }, { everyMs: 30_000 });
+  const hasSite = site.value?.isApplied ?? false;
+  const { data, error, reload } = useCall(
+    "PowerService/ExplainPower",
+    { name },
+    { everyMs: 30_000, isWanted: hasSite },
+  );
   const isUnknownToSite = error?.code === "not_found" || error?.code === "failed_precondition";
   const rows: [string, ComponentChildren][] = [
     ["measured", watts(data?.measuredWatts)],
@@ -20,19 +26,31 @@ export function PowerPanel({ name }: { name: string }) {
       `feed ${loss.feed} lost`,
       <span class="badge" data-tone={loss.survives ? "good" : "bad"}>
         <Glyph tone={loss.survives ? "good" : "bad"} />
-        <span>{loss.survives ? `lives on ${loss.live ?? 0} power supplies with ${watts(loss.liveWatts ?? 0)}` : `fails: ${loss.live ?? 0} power supplies give ${watts(loss.liveWatts ?? 0)}`}</span>
+        <span>
+          {loss.survives
+            ? `lives on ${loss.live ?? 0} power supplies with ${watts(loss.liveWatts ?? 0)}`
+            : `fails: ${loss.live ?? 0} power supplies give ${watts(loss.liveWatts ?? 0)}`}
+        </span>
       </span>,
     ]),
   ];
   return (
     <Panel title="Electric power">
-      {isUnknownToSite ? <Empty title={`Unknown: ${error.message}`} /> : <Problem error={error} doing="read the power" retry={reload} />}
-      {data === undefined && error === null && <Loading what="the power" />}
+      {isUnknownToSite ? (
+        <Empty title={`Unknown: ${error.message}`} />
+      ) : (
+        <Problem error={error} doing="read the power" retry={reload} />
+      )}
+      {site.value !== null && !hasSite && <Empty title="Unknown: no site is applied, so the power path is not known" />}
+      {hasSite && data === undefined && error === null && <Loading what="the power" />}
       {data && <Facts rows={rows} />}
-      {data && (data.losses ?? []).length === 0 && <p class="dim">The site file does not describe the node's power supplies.</p>}
+      {data && (data.losses ?? []).length === 0 && (
+        <p class="dim">The site file does not describe the node's power supplies.</p>
+      )}
       {(data?.alarms ?? []).map((alarm) => (
         <p key={alarm.name} class="node-note">
-          <Glyph tone={alarm.severity === "critical" ? "bad" : "busy"} /> {alarm.message} <span class="dim">{alarm.advice}</span>
+          <Glyph tone={alarm.severity === "critical" ? "bad" : "busy"} /> {alarm.message}{" "}
+          <span class="dim">{alarm.advice}</span>
         </p>
       ))}
     </Panel>

@@ -32,12 +32,21 @@ export function SettingsView({ of: { id } }: { of: NodeView }) {
 
 function Settings({ settings: { settings = [], sku, readTime, verifyTime, driftTime } }: { settings: NodeSettings }) {
   if (settings.length === 0) {
-    return <Empty title={sku ? `SKU ${short("skus", sku)} wants no firmware settings` : "The site does not have the node, so no firmware settings are wanted"} />;
+    return (
+      <Empty
+        title={
+          sku
+            ? `SKU ${short("skus", sku)} wants no firmware settings`
+            : "The site does not have the node, so no firmware settings are wanted"
+        }
+      />
+    );
   }
   return (
     <>
       <p class="note dim">
-        Read {readTime ? <Ago time={readTime} /> : "never"}; verified after a start {verifyTime ? <Ago time={verifyTime} /> : "never"}
+        Read {readTime ? <Ago time={readTime} /> : "never"}; verified after a start{" "}
+        {verifyTime ? <Ago time={verifyTime} /> : "never"}
         {driftTime && (
           <span class="bad-text">
             ; differs since <Ago time={driftTime} />
@@ -64,7 +73,14 @@ function Firmware({ firmware: { rows = [], inventory = [], seenTime, underWay } 
   return (
     <>
       <p class="note dim">
-        The BMC was read {seenTime ? <Ago time={seenTime} /> : "never"}. {underWay && `Under way: ${underWay}`}
+        {seenTime ? (
+          <>
+            The BMC was read <Ago time={seenTime} />.
+          </>
+        ) : (
+          "The BMC was never read."
+        )}{" "}
+        {underWay && `Under way: ${underWay}`}
       </p>
       {rows.length === 0 && <Empty title="The SKU wants no firmware version" />}
       {rows.length > 0 && (
@@ -90,7 +106,11 @@ function Firmware({ firmware: { rows = [], inventory = [], seenTime, underWay } 
             { title: "id", cell: ({ id }) => <code>{id}</code> },
             { title: "name", cell: ({ title }) => title || <Dash /> },
             { title: "version", cell: ({ version }) => version || "unknown" },
-            { title: "updateable", isWide: true, cell: ({ updateable }) => (updateable === undefined ? "unknown" : updateable ? "yes" : "no") },
+            {
+              title: "updateable",
+              isWide: true,
+              cell: ({ updateable }) => (updateable === undefined ? "unknown" : updateable ? "yes" : "no"),
+            },
           ]}
         />
       )}

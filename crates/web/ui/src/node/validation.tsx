@@ -19,7 +19,11 @@ function sorted(checks: Check[]): Check[] {
 }
 
 export function Validation({ of: { id } }: { of: NodeView }) {
-  const { data, error, reload } = useCall("NodeService/ListReports", { parent: `nodes/${id}`, pageSize: 20 }, { everyMs: 20_000 });
+  const { data, error, reload } = useCall(
+    "NodeService/ListReports",
+    { parent: `nodes/${id}`, pageSize: 20 },
+    { everyMs: 20_000 },
+  );
   const reports = data?.reports ?? [];
   return (
     <div class="stack">
@@ -44,12 +48,20 @@ function ReportPanel({ report, isOpen }: { report: Report; isOpen: boolean }) {
   return (
     <Panel
       title={`Report of generation ${report.claimGeneration ?? 0}`}
-      side={<StateBadge state={report.passed ? { word: "passed", tone: "good", key: "good" } : { word: `FAILED, ${failed} of ${checks.length} checks`, tone: "bad", key: "bad" }} />}
+      side={
+        <StateBadge
+          state={
+            report.passed
+              ? { word: "passed", tone: "good", key: "good" }
+              : { word: `FAILED, ${failed} of ${checks.length} checks`, tone: "bad", key: "bad" }
+          }
+        />
+      }
       isFlush
     >
       <p class="note dim">
-        <Ago time={report.endTime} />, took {took === null ? "an unknown time" : duration(took)}, profile {report.profile || "unknown"},{" "}
-        <Copy text={last(report.name)} shown={last(report.name).slice(0, 8)} />
+        <Ago time={report.endTime} />, took {took === null ? "an unknown time" : duration(took)}, profile{" "}
+        {report.profile || "unknown"}, <Copy text={last(report.name)} shown={last(report.name).slice(0, 8)} />
       </p>
       <details open={isOpen} class="fold">
         <summary>{checks.length} checks</summary>
@@ -60,10 +72,10 @@ function ReportPanel({ report, isOpen }: { report: Report; isOpen: boolean }) {
           columns={[
             { title: "check", cell: ({ id }) => <code>{id}</code> },
             { title: "verdict", cell: (check) => <StateBadge state={verdict(check.verdict)} /> },
-            { title: "measured", cell: ({ measured }) => measured },
-            { title: "wanted", cell: ({ threshold }) => threshold },
+            { title: "measured", isText: true, cell: ({ measured }) => measured },
+            { title: "wanted", isText: true, cell: ({ threshold }) => threshold },
             { title: "from", isWide: true, cell: ({ source }) => source },
-            { title: "detail", cell: ({ detail }) => detail },
+            { title: "detail", isText: true, cell: ({ detail }) => detail },
           ]}
         />
       </details>

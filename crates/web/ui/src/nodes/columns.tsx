@@ -33,10 +33,22 @@ export const COLUMNS: NodeColumn[] = [
     cell: (row) => <StateBadge state={nodeState(row.state)} />,
     value: (row) => NODE_STATES.indexOf(row.state as never),
   },
-  { key: "health", title: "health", width: 126, cell: (row) => <StateBadge state={healthWord(row.health)} />, value: (row) => row.health },
+  {
+    key: "health",
+    title: "health",
+    width: 126,
+    cell: (row) => <StateBadge state={healthWord(row.health)} />,
+    value: (row) => row.health,
+  },
   { key: "since", title: "for", width: 64, cell: (row) => <Ago time={row.since} bare />, value: (row) => -row.since },
   { key: "power", title: "power", width: 92, cell: (row) => row.power, value: (row) => row.power },
-  { key: "agent", title: "agent", width: 64, cell: (row) => (row.agent ? "yes" : "no"), value: (row) => Number(row.agent) },
+  {
+    key: "agent",
+    title: "agent",
+    width: 64,
+    cell: (row) => (row.agent ? "yes" : "no"),
+    value: (row) => Number(row.agent),
+  },
   { key: "sku", title: "SKU", width: 108, cell: (row) => text(row.sku), value: (row) => row.sku },
   { key: "customer", title: "customer", width: 104, cell: (row) => text(row.customer), value: (row) => row.customer },
   { key: "image", title: "image", width: 172, cell: (row) => text(row.image), value: (row) => row.image },
@@ -56,7 +68,13 @@ export const USUAL = ["node", "state", "health", "since", "power", "sku", "custo
 export function columnOf(key: string): NodeColumn | undefined {
   if (key.startsWith("labels.")) {
     const label = key.slice("labels.".length);
-    return { key, title: label, width: 110, cell: (row) => text(row.labels[label] ?? ""), value: (row) => row.labels[label] ?? "" };
+    return {
+      key,
+      title: label,
+      width: 110,
+      cell: (row) => text(row.labels[label] ?? ""),
+      value: (row) => row.labels[label] ?? "",
+    };
   }
   return COLUMNS.find((column) => column.key === key);
 }

@@ -1,9 +1,9 @@
 import { Component, type RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { words, type Row } from "../fleet/row";
-import { navigate } from "../router";
 import { count } from "../units";
 import { columnOf, type NodeColumn } from "./columns";
+import { useCursor } from "./cursor";
 
 const ROW = 30;
 const NARROW_ROW = 50;
@@ -44,7 +44,9 @@ function useWindow(): [RefObject<HTMLDivElement | null>, Window] {
       // Steps of a few rows: a smaller movement needs no drawing.
       const top = Math.floor(place.scrollTop / STEP) * STEP;
       const [height, width] = [place.clientHeight, place.clientWidth];
-      setPart((before) => (before.top === top && before.height === height && before.width === width ? before : { top, height, width }));
+      setPart((before) =>
+        before.top === top && before.height === height && before.width === width ? before : { top, height, width },
+      );
     };
     read();
     place.addEventListener("scroll", read, { passive: true });
@@ -62,7 +64,6 @@ function useWindow(): [RefObject<HTMLDivElement | null>, Window] {
 export function NodeGrid(props: Props) {
   const { rows, selected, onSelect, canSelect } = props;
   const [place, part] = useWindow();
-  const [cursor, setCursor] = useState(-1);
   const isNarrow = part.width < NARROW;
   const height = isNarrow ? NARROW_ROW : ROW;
   const columns = isNarrow ? NARROW_COLUMNS : props.columns;
@@ -70,35 +71,8 @@ export function NodeGrid(props: Props) {
   const last = Math.min(rows.length, Math.ceil((part.top + part.height) / height) + BEYOND);
   // A row keeps its place in the document while it is visible; a new one takes the place of one that has left.
   const slots = Math.ceil(part.height / height) + 2 * BEYOND + 2;
-  const move = (to: number) => {
-    const next = Math.min(Math.max(0, to), rows.length - 1);
-    setCursor(next);
-    const top = next * height;
-    const box = place.current;
-    if (box && top < box.scrollTop) {
-      box.scrollTop = top;
-    } else if (box && top + height > box.scrollTop + box.clientHeight - height) {
-      box.scrollTop = top + 2 * height - box.clientHeight;
-    }
-  };
-  const onKeyDown = (event: KeyboardEvent) => {
-    if (event.target instanceof HTMLInputElement && event.key !== "j" && event.key !== "k") {
-      return;
-    }
-    const pageful = Math.floor(part.height / height) - 2;
-    const row = rows[cursor];
-    const moves: Record<string, number> = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: pageful, PageUp: -pageful, Home: -rows.length, End: rows.length };
-    const step = moves[event.key];
-    if (step !== undefined) {
-      event.preventDefault();
-      move(cursor + step);
-    } else if (event.key === "Enter" && row && !(event.target instanceof HTMLAnchorElement)) {
-      navigate(`/nodes/${encodeURIComponent(row.id)}`);
-    } else if ((event.key === "x" || event.key === " ") && row && canSelect) {
-      event.preventDefault();
-      onSelect([row.id], !selected.has(row.id));
-    }
-  };
+  const toggle = canSelect ? (row: Row) => onSelect([row.id], !selected.has(row.id)) : null;
+  const [cursor, onKeyDown] = useCursor({ place, rows, height, toggle });
   const atCursor = rows[cursor];
   return (
     <div

@@ -31,7 +31,12 @@ export function FilterBox({ filter }: { filter: string }) {
         onInput={(event) => setText(event.currentTarget.value)}
       />
       {filter !== "" && (
-        <button type="button" class="icon-button" aria-label="Remove the filter" onClick={() => setQuery({ filter: null }, { replace: false })}>
+        <button
+          type="button"
+          class="icon-button"
+          aria-label="Remove the filter"
+          onClick={() => setQuery({ filter: null }, { replace: false })}
+        >
           <Icon name="close" />
         </button>
       )}
@@ -82,7 +87,9 @@ export function ColumnMenu({ columns, labels }: { columns: string | null; labels
   const shown = columnsOf(columns).map(({ key }) => key);
   const all = [...COLUMNS.map(({ key }) => key), ...labels.map((label) => `labels.${label}`)];
   const toggle = (key: string) => {
-    const wanted = shown.includes(key) ? shown.filter((other) => other !== key) : all.filter((other) => shown.includes(other) || other === key);
+    const wanted = shown.includes(key)
+      ? shown.filter((other) => other !== key)
+      : all.filter((other) => shown.includes(other) || other === key);
     setQuery({ cols: wanted.join(",") });
   };
   return (
@@ -95,7 +102,12 @@ export function ColumnMenu({ columns, labels }: { columns: string | null; labels
           {all.map((key) => (
             <li key={key}>
               <label class="check">
-                <input type="checkbox" checked={shown.includes(key)} disabled={key === "node"} onChange={() => toggle(key)} />
+                <input
+                  type="checkbox"
+                  checked={shown.includes(key)}
+                  disabled={key === "node"}
+                  onChange={() => toggle(key)}
+                />
                 {key.startsWith("labels.") ? `label ${key.slice(7)}` : columnOf(key)?.title}
               </label>
             </li>
@@ -110,7 +122,12 @@ function Chip({ text, name }: { text: string; name: string }) {
   return (
     <span class="chip">
       {text}
-      <button type="button" class="icon-button" aria-label={`Remove: ${text}`} onClick={() => setQuery({ [name]: null }, { replace: false })}>
+      <button
+        type="button"
+        class="icon-button"
+        aria-label={`Remove: ${text}`}
+        onClick={() => setQuery({ [name]: null }, { replace: false })}
+      >
         <Icon name="close" />
       </button>
     </span>

@@ -23,9 +23,7 @@ export function FleetPage() {
   const isKnown = store.isSynced.value;
   return (
     <>
-      <PageHead title="Fleet">
-        {isKnown ? subtitle(counts) : `Receiving nodes: ${count(counts.total)} so far`}
-      </PageHead>
+      <PageHead title="Fleet">{isKnown ? subtitle(counts) : `Receiving nodes: ${count(counts.total)} so far`}</PageHead>
       <Problem error={store.error.value} doing="watch the nodes" retry={() => store.retry()} />
       {!isKnown && counts.total === 0 && store.error.value === null && <Loading what="the nodes" lines={6} />}
       {isKnown && counts.total === 0 && <NoNodes />}
@@ -84,7 +82,13 @@ function Hall({ store, version, counts }: { store: NodeStore; version: number; c
         </label>
       }
     >
-      <HeatMap rows={rows} version={version} groupOf={GROUPS[group]?.of ?? null} height={height} label={`Nodes by state: ${inWords(counts.states)}`} />
+      <HeatMap
+        rows={rows}
+        version={version}
+        groupOf={GROUPS[group]?.of ?? null}
+        height={height}
+        label={`Nodes by state: ${inWords(counts.states)}`}
+      />
     </Panel>
   );
 }
@@ -93,8 +97,8 @@ function NoNodes() {
   return isOfSite() ? (
     <Empty title="No node is enrolled yet">
       <p>
-        Enrol one with <code>rackwright node enroll</code>, many with <code>rackwright apply -f FILE</code>, or search the BMC
-        network with <code>rackwright discover start</code>.
+        Enrol one with <code>rackwright node enroll</code>, many with <code>rackwright apply -f FILE</code>, or search
+        the BMC network with <code>rackwright discover start</code>.
       </p>
     </Empty>
   ) : (

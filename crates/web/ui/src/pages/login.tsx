@@ -61,7 +61,12 @@ export function LoginPage() {
             value={token}
             onInput={(event) => setToken(event.currentTarget.value)}
           />
-          <Button type="submit" kind="primary" isBusy={isBusy} why={token.trim() === "" && !isBusy ? "Paste a token first" : ""}>
+          <Button
+            type="submit"
+            kind="primary"
+            isBusy={isBusy}
+            why={token.trim() === "" && !isBusy ? "Paste a token first" : ""}
+          >
             {isBusy ? "Logging in" : "Log in"}
           </Button>
         </form>

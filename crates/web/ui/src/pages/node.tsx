@@ -31,12 +31,30 @@ interface Tab {
 
 const TABS: Tab[] = [
   { key: "", title: "Overview", view: Overview, isForSite: false, cli: "rackwright node explain ID" },
-  { key: "activity", title: "Operations and events", view: Activity, isForSite: false, cli: "rackwright events --follow --target nodes/ID" },
+  {
+    key: "activity",
+    title: "Operations and events",
+    view: Activity,
+    isForSite: false,
+    cli: "rackwright events --follow --target nodes/ID",
+  },
   { key: "inventory", title: "Inventory", view: InventoryView, isForSite: true, cli: "rackwright node inventory ID" },
   { key: "validation", title: "Validation", view: Validation, isForSite: false, cli: "rackwright node reports ID" },
-  { key: "certificates", title: "Erase certificates", view: Certificates, isForSite: true, cli: "rackwright node certificates ID --verify" },
+  {
+    key: "certificates",
+    title: "Erase certificates",
+    view: Certificates,
+    isForSite: true,
+    cli: "rackwright node certificates ID --verify",
+  },
   { key: "boot", title: "Boot trace", view: BootTrace, isForSite: true, cli: "rackwright boot trace ID" },
-  { key: "settings", title: "Settings and firmware", view: SettingsView, isForSite: true, cli: "rackwright node settings ID" },
+  {
+    key: "settings",
+    title: "Settings and firmware",
+    view: SettingsView,
+    isForSite: true,
+    cli: "rackwright node settings ID",
+  },
 ];
 
 export function NodePage({ params }: PageProps) {
@@ -62,11 +80,23 @@ export function NodePage({ params }: PageProps) {
     return (
       <>
         <h1>{id}</h1>
-        {got.error ? <Problem error={got.error} doing={`read ${id}`} retry={got.reload} /> : <Loading what={id} lines={8} />}
+        {got.error ? (
+          <Problem error={got.error} doing={`read ${id}`} retry={got.reload} />
+        ) : (
+          <Loading what={id} lines={8} />
+        )}
       </>
     );
   }
-  const view: NodeView = { id, node, inventory: got.data?.status?.inventory, row: rowOf(node), explanation: explained.data, explainError: explained.error, reload: got.reload };
+  const view: NodeView = {
+    id,
+    node,
+    inventory: got.data?.status?.inventory,
+    row: rowOf(node),
+    explanation: explained.data,
+    explainError: explained.error,
+    reload: got.reload,
+  };
   return <Shown view={view} />;
 }
 

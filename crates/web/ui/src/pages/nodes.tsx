@@ -39,13 +39,30 @@ export function NodesPage() {
       <div class="toolbar">
         <FilterBox filter={filter} />
         <Chips narrowing={narrowing} />
-        {isMap ? <GroupSelect group={group} labels={labels} /> : <ColumnMenu columns={query.get("cols")} labels={labels} />}
+        {isMap ? (
+          <GroupSelect group={group} labels={labels} />
+        ) : (
+          <ColumnMenu columns={query.get("cols")} labels={labels} />
+        )}
       </div>
       <Problem error={store.error.value} doing="list the nodes" retry={() => store.retry()} />
       {store.error.value?.code === "invalid_argument" && <p class="dim">{FILTER_HELP}.</p>}
       <States counts={counts} filter={filter} />
-      <Content store={store} rows={rows} counts={counts} isMap={isMap} group={group} sort={sort} columns={query.get("cols")} />
-      <AsCli commands={[filter === "" ? "rackwright node list" : `rackwright node list --filter ${shellWord(filter)}`, "rackwright node watch"]} />
+      <Content
+        store={store}
+        rows={rows}
+        counts={counts}
+        isMap={isMap}
+        group={group}
+        sort={sort}
+        columns={query.get("cols")}
+      />
+      <AsCli
+        commands={[
+          filter === "" ? "rackwright node list" : `rackwright node list --filter ${shellWord(filter)}`,
+          "rackwright node watch",
+        ]}
+      />
     </div>
   );
 }
@@ -101,7 +118,15 @@ function States({ counts, filter }: { counts: Map<NodeStateWord, number>; filter
   return <Legend counts={counts} query={query} />;
 }
 
-function Content({ store, rows, counts, isMap, group, sort, columns }: {
+function Content({
+  store,
+  rows,
+  counts,
+  isMap,
+  group,
+  sort,
+  columns,
+}: {
   store: NodeStore;
   rows: Row[];
   counts: Map<NodeStateWord, number>;
@@ -122,13 +147,23 @@ function Content({ store, rows, counts, isMap, group, sort, columns }: {
   }, []);
   const canSelect = isOperator() || (session.value?.customer ?? "") !== "";
   if (rows.length === 0) {
-    return store.isSynced.value ? <NoNodes store={store} /> : store.error.value === null ? <Loading what="the nodes" lines={8} /> : null;
+    return store.isSynced.value ? (
+      <NoNodes store={store} />
+    ) : store.error.value === null ? (
+      <Loading what="the nodes" lines={8} />
+    ) : null;
   }
   if (isMap) {
     const height = Math.max(240, window.innerHeight - 330);
     return (
       <div class="map-place">
-        <HeatMap rows={rows} version={store.version.value} groupOf={groupOf} height={height} label={`Nodes by state: ${inWords(counts)}`} />
+        <HeatMap
+          rows={rows}
+          version={store.version.value}
+          groupOf={groupOf}
+          height={height}
+          label={`Nodes by state: ${inWords(counts)}`}
+        />
       </div>
     );
   }

@@ -15,8 +15,8 @@ export function Banner() {
         <div class="banner" data-tone="busy">
           <Glyph tone="busy" />
           <p>
-            The control plane is paused: it answers reads, refuses changes and touches no machine. An operator ends the pause by{" "}
-            <code>rackwright control resume</code>.
+            The control plane is paused: it answers reads, refuses changes and touches no machine. An operator ends the
+            pause by <code>rackwright control resume</code>.
           </p>
         </div>
       )}

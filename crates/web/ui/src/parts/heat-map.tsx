@@ -57,7 +57,12 @@ export function HeatMap({ rows, version, groupOf, height, label }: Props) {
     }
   };
   const onKeyDown = (event: KeyboardEvent) => {
-    const steps: Record<string, number> = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -layout.columns, ArrowDown: layout.columns };
+    const steps: Record<string, number> = {
+      ArrowLeft: -1,
+      ArrowRight: 1,
+      ArrowUp: -layout.columns,
+      ArrowDown: layout.columns,
+    };
     const step = steps[event.key];
     if (step !== undefined) {
       event.preventDefault();
@@ -97,7 +102,12 @@ export function inWords(counts: Map<NodeStateWord, number>): string {
 
 const TIP = 260;
 
-function Cursor({ layout, index, width, group: groupOf }: {
+function Cursor({
+  layout,
+  index,
+  width,
+  group: groupOf,
+}: {
   layout: Layout;
   index: number;
   width: number;

@@ -53,7 +53,15 @@ export function Facts({ rows }: { rows: [string, ComponentChildren][] }) {
   );
 }
 
-export function PageHead({ title, children, side }: { title: ComponentChildren; children?: ComponentChildren; side?: ComponentChildren }) {
+export function PageHead({
+  title,
+  children,
+  side,
+}: {
+  title: ComponentChildren;
+  children?: ComponentChildren;
+  side?: ComponentChildren;
+}) {
   return (
     <div class="page-head">
       <div>

@@ -1,6 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { ApiError } from "../errors";
 import { Button } from "./button";
+import { Prose } from "./prose";
 import { Glyph } from "./state";
 
 /** An error where it happened, with its hint. */
@@ -14,18 +15,22 @@ export function Problem({ error, doing, retry }: { error: ApiError | null; doing
       <div>
         <p>
           {doing && <strong>Cannot {doing}: </strong>}
-          {error.message}
+          <Prose text={error.message} />
         </p>
         {error.fields.length > 0 && (
           <ul>
             {error.fields.map(({ field, description }) => (
               <li key={field}>
-                <code>{field}</code> {description}
+                <code>{field}</code> <Prose text={description} />
               </li>
             ))}
           </ul>
         )}
-        {error.hint && <p class="hint">{error.hint}</p>}
+        {error.hint && (
+          <p class="hint">
+            <Prose text={error.hint} />
+          </p>
+        )}
         {error.code === "permission_denied" && !error.hint && (
           <p class="hint">Your role does not allow this call. An operator can change your role.</p>
         )}

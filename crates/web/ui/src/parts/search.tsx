@@ -1,3 +1,4 @@
+import type { RefObject } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { call } from "../client";
 import { ApiError, asApiError } from "../errors";
@@ -6,7 +7,7 @@ import { short } from "../names";
 import { hasPage } from "../pages-known";
 import { navigate } from "../router";
 import { session } from "../session";
-import { nodeState } from "../words";
+import { nodeState, nodeStateWord, type NodeStateWord } from "../words";
 import { Icon } from "./icon";
 import { StateBadge } from "./state";
 
@@ -14,20 +15,49 @@ interface Hit {
   path: string;
   name: string;
   kind: string;
-  state?: string;
+  state?: NodeStateWord;
 }
 
 const MOST = 8;
+/** Names that are read for the search while no page has the nodes. */
+const READ = 1_000;
+
+interface Names {
+  nodes: { id: string; state: NodeStateWord }[];
+  clusters: string[];
+  /** There are more nodes than were read. */
+  isPart: boolean;
+}
+
+const NO_NAMES: Names = { nodes: [], clusters: [], isPart: false };
+
+async function readNames(): Promise<Names> {
+  const isLoaded = loadedNodes()?.isSynced.value ?? false;
+  const [listed, { clusters }] = await Promise.all([
+    isLoaded
+      ? { nodes: [], nextPageToken: "" }
+      : call("NodeService/ListNodes", { pageSize: READ, readMask: "name,status" }),
+    call("ClusterService/ListClusters", { pageSize: READ }),
+  ]);
+  return {
+    nodes: (listed.nodes ?? []).map((node) => ({
+      id: short("nodes", node.name),
+      state: nodeStateWord(node.status?.state),
+    })),
+    clusters: (clusters ?? []).map((cluster) => short("clusters", cluster.name)),
+    isPart: Boolean(listed.nextPageToken),
+  };
+}
 
 /** Names that contain the text, those that begin with it first. */
-function nodeHits(text: string): Hit[] {
+function nodeHits(text: string, names: Names): Hit[] {
   const begins: Hit[] = [];
   const contains: Hit[] = [];
-  for (const row of loadedNodes()?.rows.values() ?? []) {
-    const at = row.id.indexOf(text);
+  const loaded = loadedNodes();
+  for (const { id, state } of loaded?.isSynced.value ? loaded.rows.values() : names.nodes) {
+    const at = id.indexOf(text);
     if (at >= 0) {
-      const path = `/nodes/${encodeURIComponent(row.id)}`;
-      (at === 0 ? begins : contains).push({ path, name: row.id, kind: "node", state: row.state });
+      (at === 0 ? begins : contains).push({ path: `/nodes/${encodeURIComponent(id)}`, name: id, kind: "node", state });
     }
     if (begins.length >= MOST) {
       break;
@@ -36,9 +66,12 @@ function nodeHits(text: string): Hit[] {
   return [...begins, ...contains].slice(0, MOST);
 }
 
-async function clusterNames(): Promise<string[]> {
-  const { clusters } = await call("ClusterService/ListClusters", { pageSize: 1_000 });
-  return (clusters ?? []).map((cluster) => short("clusters", cluster.name));
+function hitsOf(text: string, names: Names): Hit[] {
+  const clusters = names.clusters
+    .filter((name) => name.includes(text) && hasPage(`/clusters/${name}`))
+    .slice(0, MOST / 2)
+    .map((name) => ({ path: `/clusters/${name}`, name, kind: "cluster" }));
+  return [...clusters, ...nodeHits(text, names)].slice(0, MOST);
 }
 
 /** The page of the node or the cluster with exactly this name. */
@@ -59,15 +92,8 @@ async function find(name: string): Promise<string> {
   throw new ApiError("search", "not_found", `there is no node ${name}`);
 }
 
-/** Jumps to a node or a cluster by its name. `/` leads here from every page. */
-export function Search() {
-  const [text, setText] = useState("");
-  const [isOpen, setOpen] = useState(false);
-  const [cursor, setCursor] = useState(0);
-  const [error, setError] = useState<ApiError | null>(null);
-  const [clusters, setClusters] = useState<string[]>([]);
-  const input = useRef<HTMLInputElement>(null);
-  const listId = useId();
+/** `/` leads to the search from every page. */
+function useSlash(input: RefObject<HTMLInputElement | null>): void {
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       const isTyping = event.target instanceof Element && event.target.closest("input, textarea, select, dialog");
@@ -79,35 +105,53 @@ export function Search() {
     document.addEventListener("keydown", onKey);
     return () => document.removeEventListener("keydown", onKey);
   }, []);
+}
+
+/** Jumps to a node or a cluster by its name. */
+export function Search() {
+  const [text, setText] = useState("");
+  const [isOpen, setOpen] = useState(false);
+  const [cursor, setCursor] = useState(0);
+  const [error, setError] = useState<ApiError | null>(null);
+  const [names, setNames] = useState(NO_NAMES);
+  const input = useRef<HTMLInputElement>(null);
+  const listId = useId();
+  useSlash(input);
   const wanted = text.trim().toLowerCase();
-  const matching = clusters.filter((name) => hasPage(`/clusters/${name}`) && name.includes(wanted));
-  const clusterHits = matching.slice(0, MOST / 2).map((name) => ({ path: `/clusters/${name}`, name, kind: "cluster" }));
-  const hits: Hit[] = wanted === "" || !isOpen ? [] : [...clusterHits, ...nodeHits(wanted)].slice(0, MOST);
-  const leave = () => {
-    setText("");
-    setOpen(false);
+  const hits = wanted === "" || !isOpen ? [] : hitsOf(wanted, names);
+  const change = (value: string) => {
+    setText(value);
+    setCursor(0);
     setError(null);
+  };
+  const leave = () => {
+    change("");
     input.current?.blur();
   };
   const go = async () => {
-    const hit = hits[cursor];
     try {
-      navigate(hit ? hit.path : await find(wanted));
+      navigate(hits[cursor]?.path ?? (await find(wanted)));
       leave();
     } catch (failure) {
       setError(asApiError(failure, "search"));
     }
   };
   const onKeyDown = (event: KeyboardEvent) => {
+    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
     if (event.key === "Escape") {
       leave();
     } else if (event.key === "Enter" && wanted !== "") {
       event.preventDefault();
       void go();
-    } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+    } else if (step !== 0) {
       event.preventDefault();
-      const step = event.key === "ArrowDown" ? 1 : -1;
       setCursor(Math.min(Math.max(0, cursor + step), Math.max(0, hits.length - 1)));
+    }
+  };
+  const onFocus = () => {
+    setOpen(true);
+    if (session.value !== null) {
+      readNames().then(setNames, (failure: unknown) => setError(asApiError(failure, "search")));
     }
   };
   return (
@@ -125,32 +169,42 @@ export function Search() {
         autocomplete="off"
         spellcheck={false}
         value={text}
-        onFocus={() => {
-          setOpen(true);
-          if (session.value !== null) {
-            clusterNames().then(setClusters, () => setClusters([]));
-          }
-        }}
+        onFocus={onFocus}
         onBlur={() => window.setTimeout(() => setOpen(false), 150)}
-        onInput={(event) => {
-          setText(event.currentTarget.value);
-          setCursor(0);
-          setError(null);
-        }}
+        onInput={(event) => change(event.currentTarget.value)}
         onKeyDown={onKeyDown}
       />
       <kbd aria-hidden="true">/</kbd>
-      {isOpen && wanted !== "" && <Hits id={listId} hits={hits} cursor={cursor} error={error} wanted={wanted} leave={leave} />}
+      {isOpen && wanted !== "" && (
+        <Hits
+          id={listId}
+          hits={hits}
+          cursor={cursor}
+          error={error}
+          wanted={wanted}
+          isPart={names.isPart}
+          leave={leave}
+        />
+      )}
     </search>
   );
 }
 
-function Hits({ id, hits, cursor, error, wanted, leave }: {
+function Hits({
+  id,
+  hits,
+  cursor,
+  error,
+  wanted,
+  isPart,
+  leave,
+}: {
   id: string;
   hits: Hit[];
   cursor: number;
   error: ApiError | null;
   wanted: string;
+  isPart: boolean;
   leave(): void;
 }) {
   return (
@@ -160,14 +214,17 @@ function Hits({ id, hits, cursor, error, wanted, leave }: {
           <li key={hit.path} id={`${id}-${index}`} role="option" aria-selected={index === cursor}>
             <a href={hit.path} tabIndex={-1} onClick={leave}>
               <span class="name">{hit.name}</span>
-              {hit.state ? <StateBadge state={nodeState(hit.state as never)} /> : <span class="dim">{hit.kind}</span>}
+              {hit.state ? <StateBadge state={nodeState(hit.state)} /> : <span class="dim">{hit.kind}</span>}
             </a>
           </li>
         ))}
       </ul>
+      {hits.length > 0 && isPart && (
+        <p class="dim">From the first {READ.toLocaleString("en-US")} nodes. For another, type its whole name</p>
+      )}
       {hits.length === 0 && (
         <p class={error ? "hits-error" : "dim"} role="status">
-          {error ? error.message : `Enter opens the node or cluster with the name ${wanted}`}
+          {error ? error.message : `No name that was read has ${wanted} in it. Enter asks for exactly this name`}
         </p>
       )}
     </div>

@@ -30,7 +30,8 @@ export function Shell({ children, error }: { children: ComponentChildren; error:
       <div class="page">
         <Banner />
         <main id="main" tabIndex={-1}>
-          {children ?? (error ? <Problem error={error} doing="read who is logged in" /> : <Loading what="the session" />)}
+          {children ??
+            (error ? <Problem error={error} doing="read who is logged in" /> : <Loading what="the session" />)}
         </main>
       </div>
     </div>
@@ -121,7 +122,7 @@ function Header() {
       <span class="site-name">{isOfSite() ? site : customer}</span>
       <Search />
       <details class="menu account">
-        <summary aria-label="Account">
+        <summary>
           <span class="account-name">{member ?? ""}</span>
           <span class="role">{member ? roleWord(role) : ""}</span>
           <Icon name="down" />
@@ -169,4 +170,3 @@ function Account() {
     </div>
   );
 }
-

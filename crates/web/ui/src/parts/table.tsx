@@ -4,19 +4,28 @@ export interface Column<T> {
   title: string;
   cell(row: T): ComponentChildren;
   isNumber?: boolean;
+  /** Long words may be broken anywhere. */
+  isText?: boolean;
   /** Left out below 700 px. */
   isWide?: boolean;
 }
 
 /** A small table. Long lists have their own, which keeps only the visible rows. */
-export function Table<T>({ caption, columns, rows, keyOf }: {
+export function Table<T>({
+  caption,
+  columns,
+  rows,
+  keyOf,
+}: {
   caption: string;
   columns: Column<T>[];
   rows: T[];
   keyOf(row: T, index: number): string | number;
 }) {
   const kind = (column: Column<T>) =>
-    [column.isNumber ? "number" : "", column.isWide ? "wide" : ""].filter(Boolean).join(" ") || undefined;
+    [column.isNumber ? "number" : "", column.isText ? "text" : "", column.isWide ? "wide" : ""]
+      .filter(Boolean)
+      .join(" ") || undefined;
   return (
     <div class="table-scroll" tabIndex={0} role="group" aria-label={caption}>
       <table class="table">
