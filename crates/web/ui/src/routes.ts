@@ -1,11 +1,15 @@
 import type { FunctionComponent } from "preact";
 import type { Role } from "./api";
+import { ClusterPage } from "./pages/cluster";
+import { ClustersPage } from "./pages/clusters";
 import { FleetPage } from "./pages/fleet";
 import { LoginPage } from "./pages/login";
 import { NodePage } from "./pages/node";
 import { NodesPage } from "./pages/nodes";
 import type { IconName } from "./parts/icon";
 import { match } from "./router";
+import { callersOf } from "./roles";
+import { session } from "./session";
 
 export interface PageProps {
   params: Record<string, string>;
@@ -18,7 +22,7 @@ export interface Route {
   page: FunctionComponent<PageProps>;
   /** The entry in the navigation; absent: none. */
   nav?: { label: string; icon: IconName; group: "Hall" | "Work" | "Site" };
-  /** The roles whose navigation has the entry; absent: all. */
+  /** The roles that have the page; absent: all. */
   roles?: Role[];
   /** Without the navigation and the header. */
   isBare?: boolean;
@@ -29,12 +33,16 @@ export const ROUTES: Route[] = [
   { path: "/", title: () => "Fleet", page: FleetPage, nav: { label: "Fleet", icon: "fleet", group: "Hall" } },
   { path: "/nodes", title: () => "Nodes", page: NodesPage, nav: { label: "Nodes", icon: "node", group: "Hall" } },
   { path: "/nodes/:name", title: ({ name }) => name ?? "Node", page: NodePage },
+  { path: "/clusters", title: () => "Clusters", page: ClustersPage, nav: { label: "Clusters", icon: "cluster", group: "Work" }, roles: callersOf("ClusterService/ListClusters") },
+  { path: "/clusters/:name", title: ({ name }) => name ?? "Cluster", page: ClusterPage, roles: callersOf("ClusterService/GetCluster") },
   { path: "/login", title: () => "Log in", page: LoginPage, isBare: true },
 ];
 
 export function findRoute(path: string): { route: Route; params: Record<string, string> } | null {
+  const role = session.value?.role;
   for (const route of ROUTES) {
-    const params = match(route.path, path);
+    const isTheirs = role === undefined || !route.roles || route.roles.includes(role);
+    const params = isTheirs ? match(route.path, path) : null;
     if (params !== null) {
       return { route, params };
     }
