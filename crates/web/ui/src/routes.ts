@@ -6,6 +6,7 @@ import { FleetPage } from "./pages/fleet";
 import { LoginPage } from "./pages/login";
 import { NodePage } from "./pages/node";
 import { NodesPage } from "./pages/nodes";
+import { OrderPage } from "./pages/order";
 import type { IconName } from "./parts/icon";
 import { match } from "./router";
 import { callersOf } from "./roles";
@@ -34,6 +35,7 @@ export const ROUTES: Route[] = [
   { path: "/nodes", title: () => "Nodes", page: NodesPage, nav: { label: "Nodes", icon: "node", group: "Hall" } },
   { path: "/nodes/:name", title: ({ name }) => name ?? "Node", page: NodePage },
   { path: "/clusters", title: () => "Clusters", page: ClustersPage, nav: { label: "Clusters", icon: "cluster", group: "Work" }, roles: callersOf("ClusterService/ListClusters") },
+  { path: "/clusters/new", title: () => "Create a cluster", page: OrderPage, roles: callersOf("ClusterService/CreateCluster") },
   { path: "/clusters/:name", title: ({ name }) => name ?? "Cluster", page: ClusterPage, roles: callersOf("ClusterService/GetCluster") },
   { path: "/login", title: () => "Log in", page: LoginPage, isBare: true },
 ];
