@@ -1,5 +1,6 @@
 import type { FunctionComponent } from "preact";
 import type { Role } from "./api";
+import { ActivityPage } from "./pages/activity";
 import { ClusterPage } from "./pages/cluster";
 import { ClustersPage } from "./pages/clusters";
 import { FleetPage } from "./pages/fleet";
@@ -37,6 +38,7 @@ export const ROUTES: Route[] = [
   { path: "/clusters", title: () => "Clusters", page: ClustersPage, nav: { label: "Clusters", icon: "cluster", group: "Work" }, roles: callersOf("ClusterService/ListClusters") },
   { path: "/clusters/new", title: () => "Create a cluster", page: OrderPage, roles: callersOf("ClusterService/CreateCluster") },
   { path: "/clusters/:name", title: ({ name }) => name ?? "Cluster", page: ClusterPage, roles: callersOf("ClusterService/GetCluster") },
+  { path: "/activity", title: () => "Activity", page: ActivityPage, nav: { label: "Activity", icon: "pulse", group: "Work" }, roles: callersOf("EventService/StreamEvents") },
   { path: "/login", title: () => "Log in", page: LoginPage, isBare: true },
 ];
 
