@@ -4,10 +4,15 @@ import { ActivityPage } from "./pages/activity";
 import { ClusterPage } from "./pages/cluster";
 import { ClustersPage } from "./pages/clusters";
 import { FleetPage } from "./pages/fleet";
+import { ImagesPage } from "./pages/images";
 import { LoginPage } from "./pages/login";
+import { MembersPage } from "./pages/members";
 import { NodePage } from "./pages/node";
 import { NodesPage } from "./pages/nodes";
 import { OrderPage } from "./pages/order";
+import { SessionsPage } from "./pages/sessions";
+import { UsagePage } from "./pages/usage";
+import { DiscoveryPage } from "./pages/discovery";
 import type { IconName } from "./parts/icon";
 import { match } from "./router";
 import { callersOf } from "./roles";
@@ -39,6 +44,11 @@ export const ROUTES: Route[] = [
   { path: "/clusters/new", title: () => "Create a cluster", page: OrderPage, roles: callersOf("ClusterService/CreateCluster") },
   { path: "/clusters/:name", title: ({ name }) => name ?? "Cluster", page: ClusterPage, roles: callersOf("ClusterService/GetCluster") },
   { path: "/activity", title: () => "Activity", page: ActivityPage, nav: { label: "Activity", icon: "pulse", group: "Work" }, roles: callersOf("EventService/StreamEvents") },
+  { path: "/images", title: () => "Images", page: ImagesPage, nav: { label: "Images", icon: "image", group: "Work" }, roles: callersOf("ImageService/ListImages") },
+  { path: "/discovery", title: () => "Discovery", page: DiscoveryPage, nav: { label: "Discovery", icon: "search", group: "Work" }, roles: callersOf("DiscoveryService/ListDiscoveries") },
+  { path: "/usage", title: () => "Usage", page: UsagePage, nav: { label: "Usage", icon: "usage", group: "Site" }, roles: callersOf("MeteringService/SumUsage") },
+  { path: "/members", title: () => "Members", page: MembersPage, nav: { label: "Members", icon: "people", group: "Site" }, roles: callersOf("AuthService/ListMembers") },
+  { path: "/sessions", title: () => "Logins", page: SessionsPage, nav: { label: "Logins", icon: "settings", group: "Site" }, roles: callersOf("SessionService/ListSessions") },
   { path: "/login", title: () => "Log in", page: LoginPage, isBare: true },
 ];
 

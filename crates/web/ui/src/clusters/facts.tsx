@@ -3,7 +3,7 @@ import { imageShort, labelsText, short } from "../names";
 import { Facts, Panel } from "../parts/panel";
 import { Bar } from "../parts/progress";
 import { StateBadge } from "../parts/state";
-import { Ago, Dash, ResourceLink } from "../parts/text";
+import { Ago, Dash } from "../parts/text";
 import { duration, everyHalfMinute } from "../time";
 import { plural } from "../units";
 import { handOverSeconds } from "./phases";
@@ -25,7 +25,7 @@ export function FactsPanel({ cluster, isOfSite }: { cluster: Cluster; isOfSite: 
           [
             "image",
             <>
-              {deployment?.image ? <ResourceLink name={`images/${short("images", deployment.image).split("/")[0]}`} shown={imageShort(deployment.image)} /> : <Dash />}
+              {deployment?.image ? <a class="name" href="/images">{imageShort(deployment.image)}</a> : <Dash />}
               <span class="dim">
                 , {plural(deployment?.sshAuthorizedKeys?.length ?? 0, "SSH key")}
                 {deployment?.hasUserData && ", user data"}
