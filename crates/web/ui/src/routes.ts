@@ -3,19 +3,20 @@ import type { Role } from "./api";
 import { ActivityPage } from "./pages/activity";
 import { ClusterPage } from "./pages/cluster";
 import { ClustersPage } from "./pages/clusters";
+import { DiscoveryPage } from "./pages/discovery";
 import { FleetPage } from "./pages/fleet";
 import { ImagesPage } from "./pages/images";
 import { LoginPage } from "./pages/login";
 import { MembersPage } from "./pages/members";
+import { MinePage } from "./pages/mine";
 import { NodePage } from "./pages/node";
 import { NodesPage } from "./pages/nodes";
 import { OrderPage } from "./pages/order";
 import { SessionsPage } from "./pages/sessions";
 import { UsagePage } from "./pages/usage";
-import { DiscoveryPage } from "./pages/discovery";
 import type { IconName } from "./parts/icon";
 import { match } from "./router";
-import { callersOf } from "./roles";
+import { callersOf, CUSTOMERS, SITE } from "./roles";
 import { session } from "./session";
 
 export interface PageProps {
@@ -37,9 +38,11 @@ export interface Route {
 
 /** Every page of the console. The navigation has the entries in this order. */
 export const ROUTES: Route[] = [
-  { path: "/", title: () => "Fleet", page: FleetPage, nav: { label: "Fleet", icon: "fleet", group: "Hall" } },
-  { path: "/nodes", title: () => "Nodes", page: NodesPage, nav: { label: "Nodes", icon: "node", group: "Hall" } },
-  { path: "/nodes/:name", title: ({ name }) => name ?? "Node", page: NodePage },
+  { path: "/", title: () => "Fleet", page: FleetPage, nav: { label: "Fleet", icon: "fleet", group: "Hall" }, roles: SITE },
+  { path: "/", title: () => "Home", page: MinePage, nav: { label: "Home", icon: "fleet", group: "Hall" }, roles: CUSTOMERS },
+  { path: "/", title: () => "Activity", page: ActivityPage, roles: ["ROLE_AUDITOR"] },
+  { path: "/nodes", title: () => "Nodes", page: NodesPage, nav: { label: "Nodes", icon: "node", group: "Hall" }, roles: callersOf("NodeService/WatchNodes") },
+  { path: "/nodes/:name", title: ({ name }) => name ?? "Node", page: NodePage, roles: callersOf("NodeService/GetNode") },
   { path: "/clusters", title: () => "Clusters", page: ClustersPage, nav: { label: "Clusters", icon: "cluster", group: "Work" }, roles: callersOf("ClusterService/ListClusters") },
   { path: "/clusters/new", title: () => "Create a cluster", page: OrderPage, roles: callersOf("ClusterService/CreateCluster") },
   { path: "/clusters/:name", title: ({ name }) => name ?? "Cluster", page: ClusterPage, roles: callersOf("ClusterService/GetCluster") },

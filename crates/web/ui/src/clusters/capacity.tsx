@@ -5,7 +5,7 @@ import { Table } from "../parts/table";
 import { Ago, Dash } from "../parts/text";
 import { link } from "../router";
 import { mayCall, ownCustomer } from "../roles";
-import { count } from "../units";
+import { count, plural } from "../units";
 import { useCall } from "../use-call";
 
 const SECONDS_AN_HOUR = 3_600;
@@ -60,7 +60,7 @@ function Largest({ sku, nodes, bandwidth, customer, canOrder }: { sku: string; n
   if (nodes === 0) {
     return <span class="dim">none fits</span>;
   }
-  const text = `${count(nodes)} nodes`;
+  const text = plural(nodes, "node");
   const query = { customer, sku, bandwidth, nodes: String(nodes) };
   return canOrder ? (
     <a class="count" href={link("/clusters/new", query)} aria-label={`Order ${text} of ${sku}, ${bandwidth}`}>

@@ -56,7 +56,7 @@ function stateHint(cluster: Cluster, isOfSite: boolean): string[] {
   const state = stateOf(cluster);
   switch (state) {
     case "ready":
-      return ["the hand-over pack below has the files for the customer's team"];
+      return [`the hand-over pack below has the files for ${isOfSite ? "the customer's" : "your"} team`];
     case "degraded":
       return ["a lost node is replaced automatically as soon as a suitable node is free"];
     case "reimaging":

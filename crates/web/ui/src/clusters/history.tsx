@@ -5,7 +5,7 @@ import { Button } from "../parts/button";
 import { Panel } from "../parts/panel";
 import { Empty } from "../parts/problem";
 import { ClusterStateBadge, NodeStateBadge, StateBadge } from "../parts/state";
-import { Table } from "../parts/table";
+import { Table, type Column } from "../parts/table";
 import { Ago, Copy, Dash, NodeLink } from "../parts/text";
 import { duration, protoSeconds } from "../time";
 import { plural } from "../units";
@@ -21,6 +21,8 @@ function rank({ standing, reason }: ClusterMember): number {
   }
   return reason ? 1 : ["handed-over", "freed", "checked"].includes(standing ?? "") ? 3 : 2;
 }
+
+const WHY: Column<ClusterMember> = { title: "why", cell: ({ reason }) => reason && <span class="bad-text">{reason}</span> };
 
 export function MembersPanel({ members }: { members: ClusterMember[] }) {
   const [isAll, setAll] = useState(false);
@@ -39,7 +41,7 @@ export function MembersPanel({ members }: { members: ClusterMember[] }) {
             { title: "state", cell: ({ state }) => <NodeStateBadge state={state} /> },
             { title: "role", isWide: true, cell: ({ spare }) => (spare ? "spare" : "in use") },
             { title: "address", isWide: true, cell: ({ address }) => (address ? <Copy text={address} /> : <Dash />) },
-            { title: "why", cell: ({ reason }) => reason && <span class="bad-text">{reason}</span> },
+            ...(rows.some(({ reason }) => reason) ? [WHY] : []),
           ]}
         />
       )}

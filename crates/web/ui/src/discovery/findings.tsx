@@ -107,13 +107,18 @@ function Findings({ findings, able, chosen, toggle }: {
           { title: "address", cell: ({ address }) => <span class="name">{shortAddress(address)}</span> },
           { title: "state", cell: ({ state }) => <StateBadge state={findingState(state)} /> },
           { title: "node", cell: ({ node }) => (node ? <NodeLink id={short("nodes", node)} /> : <Dash />) },
-          { title: "maker and model", cell: (one) => [one.manufacturer || one.vendor, one.model || one.product].filter(Boolean).join(" ") || <Dash /> },
+          { title: "maker and model", cell: (one) => <Machine finding={one} /> },
           { title: "serial", isWide: true, cell: ({ serial }) => (serial ? <span class="name">{serial}</span> : <Dash />) },
-          { title: "rack", isWide: true, cell: (one) => placeText(one) || <Dash /> },
+          { title: "rack", isWide: true, cell: (one) => <span class="nowrap">{placeText(one) || <Dash />}</span> },
           { title: "also at", isWide: true, cell: ({ otherAddresses }) => (otherAddresses ?? []).map(shortAddress).join(" ") },
           { title: "why, and what to do", isWide: true, cell: ({ reason, state }) => <>{reason} <span class="dim">{advice(state)}</span></> },
         ]}
       />
     </>
   );
+}
+
+function Machine({ finding: { manufacturer, vendor, model, product } }: { finding: Finding }) {
+  const text = [manufacturer || vendor, model || product].filter(Boolean).join(" ");
+  return text === "" ? <Dash /> : <span class="nowrap">{text}</span>;
 }

@@ -33,7 +33,7 @@ export function DiscoveriesPanel({ discoveries, chosen }: { discoveries: Discove
                 </a>
               ),
             },
-            { title: "began", cell: ({ createTime }) => <Ago time={createTime} /> },
+            { title: "began", cell: ({ createTime }) => <span class="nowrap"><Ago time={createTime} /></span> },
             { title: "by", isWide: true, cell: ({ requestedBy }) => requestedBy },
             { title: "phase", cell: (one) => <Phase discovery={one} /> },
             { title: "checked", isNumber: true, isWide: true, cell: ({ reached, total }) => `${count(Number(reached ?? 0))} of ${count(Number(total ?? 0))}` },

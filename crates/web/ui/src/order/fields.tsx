@@ -13,14 +13,12 @@ interface Props {
 
 /** What decides the placement. */
 export function PlacementFields({ wanted, set, skus, customers }: Props) {
-  const sku = skus.find((one) => one.sku === wanted.sku);
   return (
     <>
       <TextField label="Customer" help="A customer of the site: its promises about power and cooling hold for the cluster." value={wanted.customer} set={(customer) => set({ customer })} choices={customers} />
       {skus.length > 0 ? (
         <SelectField
           label="SKU"
-          help={sku && `${count(sku.freeNodes ?? 0)} nodes are free now`}
           value={wanted.sku}
           set={(value) => set({ sku: value })}
           options={[["", "Choose a SKU"], ...skus.map((one): [string, string] => [one.sku ?? "", `${one.sku}, ${count(one.freeNodes ?? 0)} free`])]}

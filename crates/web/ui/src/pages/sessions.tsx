@@ -16,7 +16,14 @@ export function SessionsPage() {
   const hasKeys = mayCall("ConsoleService/ListSshKeys");
   return (
     <>
-      <PageHead title="Logins">Browsers and API keys {scope()}. Certificates of the CLI are on the page of members.</PageHead>
+      <PageHead title="Logins">
+        Browsers and API keys {scope()}
+        {mayCall("AuthService/ListMembers") && (
+          <>
+            . The certificates of the CLI are on the page of <a href="/members">members</a>.
+          </>
+        )}
+      </PageHead>
       <SessionsPanel />
       <ApiKeysPanel />
       {hasKeys && <SshKeysPanel />}
