@@ -149,9 +149,9 @@ function finding(parent, index, draw) {
   const states = ["new", "new", "new", "known", "new", "login-refused", "moved", "new", "conflict", "not-redfish", "new", "login-needed"];
   const state = states[index % states.length];
   const address = `10.20.${Math.floor(index / 250)}.${(index % 250) + 5}`;
-  const reasons = { "login-refused": "the BMC refuses root: HTTP 401", moved: "gpu-017 was at 10.0.0.17, where nothing answers", conflict: "10.20.0.14 reports the same UUID, with another serial number", "not-redfish": "an SSH server", "login-needed": "no login was given for it" };
+  const reasons = { "login-refused": "the BMC refuses root: HTTP 401", moved: "it was at another address, where nothing answers", conflict: "10.20.0.14 reports the same UUID, with another serial number", "not-redfish": "an SSH server", "login-needed": "no login was given for it" };
   const isRead = ["new", "known", "moved", "conflict"].includes(state);
-  return { name: `${parent}/findings/${address}`, address: `https://${address}`, otherAddresses: index % 7 === 0 ? [`https://10.21.0.${index + 5}`] : [], state, reason: reasons[state] ?? "", node: state === "known" ? `nodes/gpu-${String(index + 10).padStart(3, "0")}` : state === "moved" ? "nodes/gpu-017" : "", manufacturer: isRead ? "NVIDIA" : "", model: isRead ? "DGXH100" : "", serial: isRead ? `16602230${Math.floor(draw() * 9_000 + 1_000)}` : "", rack: `r${String(1 + Math.floor(index / 8)).padStart(2, "0")}`, unit: (index % 8) * 4 + 1, source: "range" };
+  return { name: `${parent}/findings/${address}`, address: `https://${address}`, otherAddresses: index % 7 === 0 ? [`https://10.21.0.${index + 5}`] : [], state, reason: reasons[state] ?? "", node: state === "known" ? `nodes/gpu-${String(index + 10).padStart(3, "0")}` : state === "moved" ? `nodes/gpu-${String(index + 200)}` : "", manufacturer: isRead ? "NVIDIA" : "", model: isRead ? "DGXH100" : "", serial: isRead ? `16602230${Math.floor(draw() * 9_000 + 1_000)}` : "", rack: `r${String(1 + Math.floor(index / 8)).padStart(2, "0")}`, unit: (index % 8) * 4 + 1, source: "range" };
 }
 
 function discoveryCalls(world) {

@@ -38,7 +38,7 @@ export function MembersPanel({ members }: { members: ClusterMember[] }) {
           columns={[
             { title: "node", cell: ({ node }) => <NodeLink id={short("nodes", node)} /> },
             { title: "standing", cell: ({ standing }) => <StateBadge state={memberStanding(standing)} /> },
-            { title: "state", cell: ({ state }) => <NodeStateBadge state={state} /> },
+            { title: "state", isWide: true, cell: ({ state }) => <NodeStateBadge state={state} /> },
             { title: "role", isWide: true, cell: ({ spare }) => (spare ? "spare" : "in use") },
             { title: "address", isWide: true, cell: ({ address }) => (address ? <Copy text={address} /> : <Dash />) },
             ...(rows.some(({ reason }) => reason) ? [WHY] : []),

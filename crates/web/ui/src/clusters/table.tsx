@@ -50,18 +50,30 @@ function Why({ cluster: { status } }: { cluster: Cluster }) {
   return status?.reason ? <span class="bad-text">{status.reason}</span> : <>{status?.waitingFor}</>;
 }
 
+/** On a phone the reason is below the name. */
+function Name({ cluster }: { cluster: Cluster }) {
+  return (
+    <>
+      <ClusterLink cluster={cluster} />
+      <span class="narrow-only small">
+        <Why cluster={cluster} />
+      </span>
+    </>
+  );
+}
+
 /** Clusters, one a line. Without the customer where all belong to one. */
 export function ClusterTable({ clusters, hasCustomer }: { clusters: Cluster[]; hasCustomer: boolean }) {
-  const customer: Column<Cluster> = { title: "customer", cell: ({ spec }) => spec?.customer || <Dash /> };
+  const customer: Column<Cluster> = { title: "customer", isWide: true, cell: ({ spec }) => spec?.customer || <Dash /> };
   return (
     <Table
       caption="Clusters"
       rows={clusters}
       keyOf={(cluster) => cluster.name ?? ""}
       columns={[
-        { title: "cluster", cell: (cluster) => <ClusterLink cluster={cluster} /> },
+        { title: "cluster", cell: (cluster) => <Name cluster={cluster} /> },
         { title: "state", cell: ({ status }) => <ClusterStateBadge state={status?.state} /> },
-        { title: "since", cell: ({ status }) => <Ago time={status?.stateSince} bare /> },
+        { title: "since", isWide: true, cell: ({ status }) => <Ago time={status?.stateSince} bare /> },
         ...(hasCustomer ? [customer] : []),
         { title: "SKU", isWide: true, cell: ({ spec }) => spec?.sku },
         { title: "nodes in use", cell: (cluster) => <Nodes cluster={cluster} /> },

@@ -107,7 +107,7 @@ function Findings({ findings, able, chosen, toggle }: {
           { title: "address", cell: ({ address }) => <span class="name">{shortAddress(address)}</span> },
           { title: "state", cell: ({ state }) => <StateBadge state={findingState(state)} /> },
           { title: "node", cell: ({ node }) => (node ? <NodeLink id={short("nodes", node)} /> : <Dash />) },
-          { title: "maker and model", cell: (one) => <Machine finding={one} /> },
+          { title: "maker and model", isWide: true, cell: (one) => <Machine finding={one} /> },
           { title: "serial", isWide: true, cell: ({ serial }) => (serial ? <span class="name">{serial}</span> : <Dash />) },
           { title: "rack", isWide: true, cell: (one) => <span class="nowrap">{placeText(one) || <Dash />}</span> },
           { title: "also at", isWide: true, cell: ({ otherAddresses }) => (otherAddresses ?? []).map(shortAddress).join(" ") },

@@ -38,7 +38,7 @@ export function DiscoveriesPanel({ discoveries, chosen }: { discoveries: Discove
             { title: "phase", cell: (one) => <Phase discovery={one} /> },
             { title: "checked", isNumber: true, isWide: true, cell: ({ reached, total }) => `${count(Number(reached ?? 0))} of ${count(Number(total ?? 0))}` },
             { title: "silent", isNumber: true, isWide: true, cell: ({ silent }) => count(Number(silent ?? 0)) },
-            { title: "found", cell: countsText },
+            { title: "found", isWide: true, cell: countsText },
             { title: "note", isWide: true, cell: ({ message }) => message && <span class="bad-text">{message}</span> },
           ]}
         />

@@ -57,7 +57,7 @@ export function MembersPage() {
 
 function MembersPanel({ members, changed }: { members: Called<Member[]>; changed(): void }) {
   const list = members.data ?? [];
-  const customer: Column<Member> = { title: "customer", cell: (member) => member.customer || <span class="dim">the site</span> };
+  const customer: Column<Member> = { title: "customer", isWide: true, cell: (member) => member.customer || <span class="dim">the site</span> };
   const actions: Column<Member> = { title: "", cell: (member) => <MemberActions member={member} changed={changed} /> };
   return (
     <Panel title="Members" side={members.data && plural(list.length, "member")} isFlush>

@@ -75,28 +75,26 @@ export function OrderPage() {
   return (
     <>
       <PageHead title="Create a cluster">Nodes, links, power, cooling and a partition key are reserved at once, all or nothing.</PageHead>
-      <div class="columns-2">
-        <div class="stack">
-          <Panel title="1. Placement">
-            <PlacementFields wanted={wanted} set={set} skus={skus} customers={customers} />
-            <Problem error={capacity.error} doing="read the capacity" />
-            <div>
-              <Button kind={isCurrent ? "plain" : "primary"} why={whyNoPlan} isBusy={isPlanning} onClick={() => void plan()}>
-                Plan
-              </Button>
-            </div>
-            <Problem error={error} doing="plan the cluster" />
-          </Panel>
-          <Panel title="2. Nodes">
-            <DeploymentFields wanted={wanted} set={set} />
-            <div>
-              <Button kind="primary" why={whyNoOrder} onClick={order}>
-                Create the cluster
-              </Button>
-            </div>
-          </Panel>
-        </div>
+      <div class="order">
+        <Panel title="1. Placement">
+          <PlacementFields wanted={wanted} set={set} skus={skus} customers={customers} />
+          <Problem error={capacity.error} doing="read the capacity" />
+          <div>
+            <Button kind={isCurrent ? "plain" : "primary"} why={whyNoPlan} isBusy={isPlanning} onClick={() => void plan()}>
+              Plan
+            </Button>
+          </div>
+          <Problem error={error} doing="plan the cluster" />
+        </Panel>
         <PlanPanel plan={planned?.plan ?? null} isOld={planned !== null && !isCurrent} sku={skus.find(({ sku }) => sku === wanted.sku)} bandwidth={wanted.bandwidth.trim()} />
+        <Panel title="2. Nodes">
+          <DeploymentFields wanted={wanted} set={set} />
+          <div>
+            <Button kind="primary" why={whyNoOrder} onClick={order}>
+              Create the cluster
+            </Button>
+          </div>
+        </Panel>
       </div>
       <AsCli commands={[createCommand(wanted)]} />
     </>
