@@ -89,6 +89,8 @@ export class World {
     this.nodes = new Map();
     this.operations = [];
     this.events = [];
+    /** Nodes that do not change their state by themselves. */
+    this.pinned = new Set();
     this.watchers = new Set();
     this.eventWatchers = new Set();
     for (let index = 1; index <= size; index += 1) {
@@ -221,8 +223,8 @@ export class World {
     return operation;
   }
 
-  tell(kind, target, message) {
-    const event = { position: String(this.events.length + 1), time: iso(Date.now()), kind, target, message };
+  tell(kind, target, message, attributes = {}) {
+    const event = { position: String(this.events.length + 1), time: iso(Date.now()), kind, target, message, attributes };
     this.events.push(event);
     this.eventWatchers.forEach((tell) => tell(event));
   }
@@ -244,7 +246,7 @@ export class World {
       const node = this.pick(all);
       const next = STEPS[this.state(node)];
       const isRare = ["ACTIVE", "AVAILABLE"].includes(this.state(node)) && this.random() < 0.9;
-      if (next && !isRare) {
+      if (next && !isRare && !this.pinned.has(node.name)) {
         this.move(node, next);
       }
     }

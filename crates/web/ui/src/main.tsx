@@ -7,7 +7,7 @@ import { NotFoundPage } from "./pages/not-found";
 import { setKnownPages } from "./pages-known";
 import { Dialogs } from "./parts/dialog";
 import { Shell } from "./parts/shell";
-import { findRoute, ROUTES } from "./routes";
+import { findRoute } from "./routes";
 import { location, startRouter } from "./router";
 import { session } from "./session";
 import { startTheme } from "./theme";
@@ -53,7 +53,7 @@ function App() {
   );
 }
 
-setKnownPages(ROUTES.map((route) => route.path));
+setKnownPages((path) => findRoute(path) !== null);
 startTheme();
 startClock();
 startRouter();

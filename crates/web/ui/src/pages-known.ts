@@ -1,13 +1,11 @@
-import { match } from "./router";
-
-let patterns: string[] = [];
+let isPage: (path: string) => boolean = () => false;
 
 /** Set at the start: the parts must not import the pages, which import the parts. */
-export function setKnownPages(paths: string[]): void {
-  patterns = paths;
+export function setKnownPages(test: (path: string) => boolean): void {
+  isPage = test;
 }
 
-/** Whether the console has a page at this path. */
+/** Whether the console has a page at this path that the member may see. */
 export function hasPage(path: string): boolean {
-  return patterns.some((pattern) => match(pattern, path) !== null);
+  return isPage(path);
 }
