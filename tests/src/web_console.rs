@@ -1,6 +1,6 @@
 //! A control plane with a web console, and curl as its browser.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::plane::Plane;
@@ -21,8 +21,16 @@ impl Console {
     /// # Panics
     /// If it does not start.
     pub async fn start(dir: &Path, further: &str) -> Self {
+        Self::start_with(dir, further, "").await
+    }
+
+    /// The same, with further lines of the control plane's settings.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start_with(dir: &Path, further: &str, settings: &str) -> Self {
         let port = free_port();
-        let web = format!("web: {{listen: \"127.0.0.1:{port}\"{further}}}\n");
+        let web = format!("web: {{listen: \"127.0.0.1:{port}\"{further}}}\n{settings}");
         Self {
             plane: Plane::start_with(dir, "pxe", &web).await,
             url: format!("https://127.0.0.1:{port}"),
@@ -58,6 +66,27 @@ impl Console {
         let out = text(&output.stdout);
         let (body, status) = out.rsplit_once('\n').expect("a status");
         (status.to_owned(), body.to_owned())
+    }
+
+    /// Invites a member and logs in as the member by the CLI; returns the folder of the member's credential.
+    ///
+    /// # Panics
+    /// If that fails.
+    #[must_use]
+    pub fn join(&self, name: &str, role: &[&str]) -> PathBuf {
+        let site = &self.plane.site;
+        let made = site.json([&["token", "create", name], role].concat());
+        let config = std::fs::read_to_string(site.dir().join("cli/config.yaml")).expect("the operator's login");
+        let server = config.lines().find_map(|line| line.split_once("https://"));
+        let server = format!("https://{}", server.expect("a server").1.trim_matches([' ', '"', '\'']));
+        let [digest, token] = ["ca_sha256", "token"].map(|field| made[field].as_str().expect("text").to_owned());
+        let home = site.dir().join(name);
+        let mut command = site.command();
+        command.env("RACKWRIGHT_CONFIG", &home);
+        let words = ["login", "--server", &server, "--ca-sha256", &digest, "--token", &token];
+        let output = command.args(words).output().expect("the CLI can be started");
+        assert!(output.status.success(), "{output:?}");
+        home
     }
 
     /// Logs the member with this CLI configuration in. Returns the file with the cookie.

@@ -2,5 +2,7 @@
 
 #![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
 
+#[path = "web/browser.rs"]
+mod browser;
 #[path = "web/curl.rs"]
 mod curl;

@@ -1,29 +1,6 @@
 //! Attacks on the web console: other sites, stolen sessions and API keys, callers without a login.
 
-use std::path::PathBuf;
-
 use rackwright_tests::web_console::{Console, OWN_PAGE};
-
-/// Invites a member and logs in as the member by the CLI; returns the folder of its credential.
-fn join(console: &Console, name: &str, role: &str) -> PathBuf {
-    let site = &console.plane.site;
-    let made = site.json(["token", "create", name, "--role", role]);
-    let config = std::fs::read_to_string(site.dir().join("cli/config.yaml")).expect("the operator's login");
-    let server = config
-        .lines()
-        .find_map(|line| line.split_once("https://"))
-        .expect("a server")
-        .1;
-    let home = site.dir().join(name);
-    let [digest, token] = ["ca_sha256", "token"].map(|field| made[field].as_str().expect("text").to_owned());
-    let server = format!("https://{}", server.trim());
-    let mut command = site.command();
-    command.env("RACKWRIGHT_CONFIG", &home);
-    let words = ["login", "--server", &server, "--ca-sha256", &digest, "--token", &token];
-    let output = command.args(words).output().expect("the CLI can be started");
-    assert!(output.status.success(), "{output:?}");
-    home
-}
 
 /// The HTTP status of a request.
 fn status(console: &Console, arguments: &[&str], path: &str) -> String {
@@ -69,7 +46,7 @@ async fn a_page_of_another_site_cannot_use_a_members_session() {
 async fn a_stolen_session_ends_with_its_member_and_opens_nothing_that_lasts() {
     let dir = tempfile::tempdir().expect("a folder");
     let console = Console::start(dir.path(), "").await;
-    let home = join(&console, "mallory", "operator");
+    let home = console.join("mallory", &["--role", "operator"]);
     let jar = console.log_in(&home);
     let mutation = |key: &str| format!("{{\"mutation\": {{\"idempotencyKey\": \"{key}\"}}}}");
     for (path, json) in [

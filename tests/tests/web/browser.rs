@@ -1,0 +1,291 @@
+//! The web console in headless Chromium, driven by WebDriver: an operator deploys a machine, and members see what they may.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rackwright_sim::fleet::{Fleet, FleetConfig};
+use rackwright_tests::ports::free_port;
+use rackwright_tests::web_console::Console;
+use thirtyfour::common::log::LoggingPrefsLogLevel;
+use thirtyfour::extensions::query::ElementQueryable as _;
+use thirtyfour::{By, CapabilitiesHelper as _, ChromiumLikeCapabilities as _, DesiredCapabilities, WebDriver};
+use tokio::process::{Child, Command};
+
+/// Generous: browser and control plane share the computer with other tests.
+const TEST_LIMIT: Duration = Duration::from_secs(120);
+const NODES: usize = 4;
+
+/// A browser, and the program that drives it.
+struct Browser {
+    driver: WebDriver,
+    console: String,
+    program: Child,
+    _profile: tempfile::TempDir,
+}
+
+impl Browser {
+    async fn start(console: &Console) -> Self {
+        let port = free_port();
+        let mut command = Command::new("chromedriver");
+        command
+            .arg(format!("--port={port}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let program = command.kill_on_drop(true).spawn().expect("chromedriver can be started");
+        let profile = tempfile::tempdir().expect("a folder");
+        let mut wanted = DesiredCapabilities::chrome();
+        for argument in [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--disable-dev-shm-usage",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--no-first-run",
+            "--window-size=1440,900",
+            &format!("--user-data-dir={}", profile.path().display()),
+        ] {
+            wanted.add_arg(argument).expect("an argument");
+        }
+        wanted.accept_insecure_certs(true).expect("a capability");
+        wanted
+            .set_browser_log_level(LoggingPrefsLogLevel::All)
+            .expect("a capability");
+        let url = format!("http://127.0.0.1:{port}");
+        let connect = async {
+            loop {
+                match WebDriver::new(&url, wanted.clone()).await {
+                    Ok(driver) => return driver,
+                    // chromedriver does not listen yet.
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            }
+        };
+        Self {
+            driver: tokio::time::timeout(TEST_LIMIT, connect)
+                .await
+                .expect("the browser starts"),
+            console: console.url.clone(),
+            program,
+            _profile: profile,
+        }
+    }
+
+    /// Opens the address that `rackwright console open` prints for a member.
+    async fn log_in(&self, console: &Console, config: &Path) {
+        let mut command = console.plane.site.command();
+        command
+            .env("RACKWRIGHT_CONFIG", config)
+            .args(["console", "open", "--print", "-o", "name"]);
+        let output = command.output().expect("the CLI can be started");
+        assert!(output.status.success(), "{output:?}");
+        let url = String::from_utf8(output.stdout).expect("an address");
+        self.driver.goto(url.trim()).await.expect("the page opens");
+        self.shows(By::Css(".shell nav"), "").await;
+        let address = self.driver.current_url().await.expect("an address");
+        assert!(
+            address.fragment().is_none(),
+            "the token stays in the address: {address}"
+        );
+    }
+
+    async fn open(&self, path: &str) {
+        let url = format!("{}{path}", self.console);
+        self.driver.goto(&url).await.expect("the page opens");
+    }
+
+    /// Waits for an element with this text.
+    async fn shows(&self, by: By, text: &str) {
+        let wanted = text.to_owned();
+        let query = self
+            .driver
+            .query(by.clone())
+            .wait(TEST_LIMIT, Duration::from_millis(100));
+        let found = query.with_filter(move |element: thirtyfour::WebElement| {
+            let wanted = wanted.clone();
+            async move { Ok(element.text().await.unwrap_or_default().contains(&wanted)) }
+        });
+        if found.first().await.is_err() {
+            panic!("no {by:?} with {text:?} in: {}", self.text().await);
+        }
+    }
+
+    /// Clicks the button or link with exactly this text.
+    async fn click(&self, text: &str) {
+        let path = format!("//button[normalize-space()='{text}'] | //a[normalize-space()='{text}']");
+        let query = self
+            .driver
+            .query(By::XPath(path))
+            .wait(TEST_LIMIT, Duration::from_millis(100));
+        let element = query.and_clickable().first().await;
+        let element = match element {
+            Ok(element) => element,
+            Err(error) => panic!("no button {text:?} ({error}) in: {}", self.text().await),
+        };
+        element.click().await.expect("a click");
+    }
+
+    async fn text(&self) -> String {
+        let body = self.driver.find(By::Tag("body")).await.expect("a page");
+        body.text().await.expect("its text")
+    }
+
+    /// The paths of the navigation.
+    async fn navigation(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        for link in self.driver.find_all(By::Css(".shell nav a")).await.expect("links") {
+            paths.extend(link.attr("href").await.expect("an attribute"));
+        }
+        paths.sort();
+        paths.dedup();
+        paths
+    }
+
+    /// Opens each page of the navigation. The browser reports no error, and no page shows a text of `absent`.
+    async fn visits_each_page(&self, absent: &[&str]) -> Vec<String> {
+        let paths = self.navigation().await;
+        for path in &paths {
+            self.open(path).await;
+            self.shows(By::Css("h1"), "").await;
+            // A page that still loads says so.
+            let loaded = async {
+                while self.text().await.contains("Loading") {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(TEST_LIMIT, loaded).await.expect("the page loads");
+            let (text, source) = (self.text().await, self.driver.source().await.expect("the page"));
+            for word in absent {
+                assert!(!source.contains(word), "{path} has {word:?}");
+            }
+            assert!(
+                !text.contains("_UNSPECIFIED") && !text.contains("undefined"),
+                "{path}: {text}"
+            );
+            self.reported_no_error(path).await;
+        }
+        paths
+    }
+
+    async fn reported_no_error(&self, place: &str) {
+        let log = self.driver.browser_log().await.expect("the browser's log");
+        let errors: Vec<&str> = log
+            .iter()
+            .filter(|entry| entry.level == "SEVERE")
+            .map(|entry| entry.message.as_str())
+            .collect();
+        assert!(errors.is_empty(), "{place}: {errors:?}");
+    }
+
+    async fn end(mut self) {
+        self.driver.quit().await.expect("the browser ends");
+        self.program.kill().await.expect("chromedriver ends");
+    }
+}
+
+/// A control plane with a site, the customers acme and bolt, and machines in the pool.
+async fn hall(dir: &Path) -> (Console, Fleet) {
+    let ssh = free_port();
+    let console = Console::start_with(dir, "", &format!("ssh_port: {ssh}\n")).await;
+    let site = &console.plane.site;
+    let generated = site.cli(["site", "generate", "--sku", "dgx-h100", "--nodes", "4"]);
+    let file = dir.join("site.yaml");
+    let text = format!("{generated}---\ncustomers: [{{name: acme}}, {{name: bolt-secret}}]\n");
+    std::fs::write(&file, text).expect("the site file");
+    site.cli(["site", "apply", &file.display().to_string(), "--yes"]);
+    let config = FleetConfig {
+        nodes: NODES,
+        boot_server: Some(console.plane.dhcp),
+        tftp_port: console.plane.tftp_port,
+        ssh_listen: Some(std::net::SocketAddrV4::new([0, 0, 0, 0].into(), ssh)),
+        ..FleetConfig::default()
+    };
+    let fleet = Fleet::start(config).await.expect("the fleet starts");
+    console.plane.enrol(&fleet, |_| "lab".to_owned()).await;
+    let image = dir.join("disk.raw");
+    std::fs::write(&image, vec![7; 1 << 20]).expect("an image");
+    let image = image.display().to_string();
+    site.cli(["image", "add", "disk", "--file", &image, "--format", "raw"]);
+    (console, fleet)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_visits_each_page_and_deploys_a_machine() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (console, fleet) = hall(dir.path()).await;
+    let site = &console.plane.site;
+    let browser = Browser::start(&console).await;
+
+    // Without a login there is only the login page.
+    browser.open("/nodes").await;
+    browser.shows(By::Css("body"), "rackwright console open").await;
+    browser.driver.browser_log().await.expect("the refused call");
+    browser.log_in(&console, &site.dir().join("cli")).await;
+    browser.open("/").await;
+    browser.shows(By::Css("main"), &format!("{NODES} nodes")).await;
+    let pages = browser.visits_each_page(&[]).await;
+    for page in ["/", "/nodes", "/clusters", "/images", "/members"] {
+        assert!(pages.iter().any(|path| path == page), "no {page} in {pages:?}");
+    }
+
+    let node = fleet.node(0).name();
+    browser.open(&format!("/nodes/{node}")).await;
+    browser.shows(By::Css("main"), "available").await;
+    browser.click("Deploy").await;
+    let choice = browser
+        .driver
+        .query(By::Css("dialog select"))
+        .wait(TEST_LIMIT, Duration::from_millis(100));
+    let choice = choice.first().await.expect("a choice of images");
+    let select = thirtyfour::components::SelectElement::new(&choice)
+        .await
+        .expect("a list");
+    select.select_by_partial_text("disk").await.expect("the image");
+    browser.click(&format!("Deploy {node}")).await;
+    site.until(&node, &["active"], TEST_LIMIT).await;
+    // The page follows without a reload.
+    browser.click("Close").await;
+    browser.shows(By::Css("main"), "active").await;
+    browser.reported_no_error("the deploy").await;
+
+    // The end of the session is said at once.
+    let sessions = site.json(["session", "list"]);
+    let id = sessions[0]["name"]
+        .as_str()
+        .expect("a session")
+        .trim_start_matches("sessions/");
+    site.cli(["session", "end", id]);
+    browser.shows(By::Css("body"), "rackwright console open").await;
+    browser.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_customer_sees_its_own_and_nothing_of_others() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (console, fleet) = hall(dir.path()).await;
+    let site = &console.plane.site;
+    let (own, foreign) = (fleet.node(0).name(), fleet.node(1).name());
+    for (node, customer) in [(&own, "acme"), (&foreign, "bolt-secret")] {
+        site.cli(["node", "deploy", node, "--image", "disk", "--customer", customer]);
+        site.until(node, &["active"], TEST_LIMIT).await;
+    }
+    let browser = Browser::start(&console).await;
+    for (member, role) in [("adam@acme", "customer-admin"), ("uma@acme", "customer-user")] {
+        let home = console.join(member, &["--role", role, "--customer", "acme"]);
+        browser.log_in(&console, &home).await;
+        browser.open("/").await;
+        browser.shows(By::Css("main"), &own).await;
+        let pages = browser.visits_each_page(&["bolt-secret", &foreign]).await;
+        assert!(!pages.iter().any(|path| path == "/discovery"), "{pages:?}");
+        browser.open(&format!("/nodes/{foreign}")).await;
+        browser.shows(By::Css("main"), "does not exist").await;
+        browser.driver.browser_log().await.expect("the refused call");
+        browser.open(&format!("/nodes/{own}")).await;
+        browser.shows(By::Css("main"), "active").await;
+        browser.reported_no_error(&own).await;
+    }
+    browser.end().await;
+}
