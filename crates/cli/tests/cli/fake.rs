@@ -17,6 +17,7 @@ use rackwright_api::v1::metering_service_server::MeteringServiceServer;
 use rackwright_api::v1::node_service_server::NodeServiceServer;
 use rackwright_api::v1::operation_service_server::{OperationService, OperationServiceServer};
 use rackwright_api::v1::power_service_server::PowerServiceServer;
+use rackwright_api::v1::session_service_server::SessionServiceServer;
 use rackwright_api::v1::settings_service_server::SettingsServiceServer;
 use rackwright_api::v1::site_service_server::SiteServiceServer;
 use rackwright_api::v1::*;
@@ -145,6 +146,7 @@ impl Fake {
             .add_service(MeteringServiceServer::new(service.clone()))
             .add_service(DiscoveryServiceServer::new(service.clone()))
             .add_service(PowerServiceServer::new(service.clone()))
+            .add_service(SessionServiceServer::new(service.clone()))
             .add_service(SettingsServiceServer::new(service.clone()))
             .add_service(SiteServiceServer::new(service.clone()))
             .add_service(OperationServiceServer::new(service))

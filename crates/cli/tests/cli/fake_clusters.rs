@@ -114,6 +114,10 @@ impl SiteService for Service {
         Ok(Response::new(ListFabricFaultsResponse::default()))
     }
 
+    async fn get_topology(&self, _request: Request<GetTopologyRequest>) -> Answer<GetTopologyResponse> {
+        Err(Status::unimplemented("the CLI draws no pictures"))
+    }
+
     async fn get_site(&self, request: Request<GetSiteRequest>) -> Answer<Self::GetSiteStream> {
         self.enter("GetSite", &request, "")?;
         let site = self.state().clusters.site.clone();

@@ -432,6 +432,42 @@ pub fn members() -> Vec<Member> {
     ]
 }
 
+/// Two sessions of browsers.
+pub fn sessions() -> Vec<Session> {
+    let session = |id: &str, member: &str, address: &str, client: &str| Session {
+        name: format!("sessions/{id}"),
+        member: member.to_owned(),
+        create_time: Some(FIXED),
+        last_use_time: Some(FIXED),
+        expire_time: Some(fixed(3600)),
+        address: address.to_owned(),
+        client: client.to_owned(),
+        ..Session::default()
+    };
+    vec![
+        session("0a1b2c", "ann", "192.0.2.7", "Mozilla/5.0 (X11; Linux x86_64)"),
+        session("3d4e5f", "bob@acme", "192.0.2.8", ""),
+    ]
+}
+
+/// Two API keys; the second was never used.
+pub fn api_keys() -> Vec<ApiKey> {
+    let key = |id: &str, role: Role, label: &str| ApiKey {
+        name: format!("apiKeys/{id}"),
+        member: "ann".to_owned(),
+        role: role as i32,
+        label: label.to_owned(),
+        create_time: Some(FIXED),
+        expire_time: Some(fixed(3600)),
+        ..ApiKey::default()
+    };
+    let used = ApiKey {
+        last_use_time: Some(FIXED),
+        ..key("7d8e9f", Role::Operator, "nightly report")
+    };
+    vec![used, key("a0b1c2", Role::Viewer, "dashboard")]
+}
+
 /// Two unused tokens.
 pub fn member_tokens() -> Vec<MemberToken> {
     let token = |id: &str, member: &str, role: Role, customer: &str| MemberToken {

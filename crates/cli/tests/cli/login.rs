@@ -313,3 +313,41 @@ fn several_contexts() {
     assert_eq!(first.keys("WhoAmI").len(), 2);
     assert_eq!(program.run(&["context", "use", "nowhere"]).code, 5);
 }
+
+#[test]
+fn sessions_and_api_keys() {
+    let fake = Fake::start();
+    let program = Program::logged_in(&fake);
+    let mut script = Script::default();
+    for arguments in [
+        &["console", "open", "--print"][..],
+        &["console", "open", "--print", "-o", "name"],
+        &["session", "list"],
+        &["session", "list", "-o", "name"],
+        &["session", "end", "0a1b2c"],
+        &["session", "end", "sessions/feed"],
+        &[
+            "api-key",
+            "create",
+            "nightly report",
+            "--role",
+            "viewer",
+            "--lifetime",
+            "30d",
+        ],
+        &["api-key", "create", "nightly report", "-o", "name"],
+        &["api-key", "list"],
+        &["api-key", "delete", "7d8e9f"],
+        &["api-key", "delete", "feed"],
+    ] {
+        script.run(&program, arguments);
+    }
+    script.check("sessions", &program);
+    for method in ["CreateLoginToken", "EndSession", "CreateApiKey", "DeleteApiKey"] {
+        let keys = fake.keys(method);
+        assert!(
+            !keys.is_empty() && keys.iter().all(|key| !key.is_empty()),
+            "{method}: {keys:?}"
+        );
+    }
+}

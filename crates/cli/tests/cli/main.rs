@@ -24,6 +24,7 @@ mod fake_images;
 mod fake_metering;
 mod fake_nodes;
 mod fake_power;
+mod fake_sessions;
 mod fake_settings;
 mod fixtures;
 mod golden;
