@@ -37,6 +37,7 @@ export function AlarmsPanel({ alarms }: { alarms: Called<ListAlarmsResponse> }) 
             { title: "severity", cell: (alarm) => <StateBadge state={severity(alarm.severity)} /> },
             {
               title: "subject",
+              isText: true,
               cell: (alarm) => <ResourceLink name={alarm.subject} shown={short("nodes", alarm.subject)} />,
             },
             { title: "what and what to do", isText: true, cell: (alarm) => <What alarm={alarm} /> },

@@ -34,7 +34,7 @@ function nodeItems({ states, healths, late }: Counts): Item[] {
     text,
     href: link("/nodes", { filter: `state = ${word}` }),
   });
-  return [
+  const all = [
     state("failed", "bad", "failed"),
     state("quarantined", "bad", "quarantined"),
     health("doubted", "with a doubted record"),
@@ -49,7 +49,9 @@ function nodeItems({ states, healths, late }: Counts): Item[] {
     },
     state("maintenance", "dim", "in maintenance"),
     { ...health("unknown", "of unknown health"), tone: "dim" },
-  ];
+  ] satisfies Item[];
+  // Customers are not told the health of nodes: it would be unknown for each.
+  return isOfSite() ? all : all.filter(({ href }) => !href?.includes("health="));
 }
 
 function siteItems(alarms: ListAlarmsResponse | undefined, fabric: ListFabricFaultsResponse | undefined): Item[] {

@@ -68,7 +68,7 @@ function Hall({ store, version, counts }: { store: NodeStore; version: number; c
   const height = rows.length > 2_000 ? 340 : rows.length > 200 ? 240 : 90;
   return (
     <Panel
-      title="Hall"
+      title={isOfSite() ? "Hall" : "Your nodes"}
       side={
         <label>
           by{" "}

@@ -26,11 +26,12 @@ interface Tab {
   view: FunctionComponent<{ of: NodeView }>;
   /** Only members of the site may make its calls. */
   isForSite: boolean;
+  /** Empty: the command for the whole node. */
   cli: string;
 }
 
 const TABS: Tab[] = [
-  { key: "", title: "Overview", view: Overview, isForSite: false, cli: "rackwright node explain ID" },
+  { key: "", title: "Overview", view: Overview, isForSite: false, cli: "" },
   {
     key: "activity",
     title: "Operations and events",
@@ -124,9 +125,14 @@ function Shown({ view }: { view: NodeView }) {
         ))}
       </nav>
       <View of={view} />
-      <AsCli commands={[(current?.cli ?? "").replace("ID", view.id), `rackwright node get ${view.id}`]} />
+      <AsCli commands={commands(current?.cli ?? "", view.id)} />
     </>
   );
+}
+
+function commands(cli: string, id: string): string[] {
+  const whole = isOfSite() ? "rackwright node explain ID" : "rackwright node get ID";
+  return [cli || whole, "rackwright node watch ID"].map((command) => command.replace("ID", id));
 }
 
 function Gone({ id }: { id: string }) {
