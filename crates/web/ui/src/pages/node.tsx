@@ -139,9 +139,9 @@ function Gone({ id }: { id: string }) {
   return (
     <>
       <h1>{id}</h1>
-      <Empty title={`There is no node ${id}`}>
+      <Empty title={`Node ${id} does not exist`}>
         <p>
-          It was deleted, it never existed, or you may not see it. <a href="/nodes">Show all nodes</a>
+          It was deleted, it was never enrolled, or you may not see it. <a href="/nodes">Show all nodes</a>
         </p>
       </Empty>
     </>
