@@ -5,7 +5,6 @@ import { Empty, Problem } from "../parts/problem";
 import { Prose } from "../parts/prose";
 import { Glyph } from "../parts/state";
 import { link } from "../router";
-import { isOfSite } from "../session";
 import { count, plural } from "../units";
 import { useCall, type Called } from "../use-call";
 import type { Tone } from "../words";
@@ -34,7 +33,7 @@ function nodeItems({ states, healths, late }: Counts): Item[] {
     text,
     href: link("/nodes", { filter: `state = ${word}` }),
   });
-  const all = [
+  return [
     state("failed", "bad", "failed"),
     state("quarantined", "bad", "quarantined"),
     health("doubted", "with a doubted record"),
@@ -49,9 +48,7 @@ function nodeItems({ states, healths, late }: Counts): Item[] {
     },
     state("maintenance", "dim", "in maintenance"),
     { ...health("unknown", "of unknown health"), tone: "dim" },
-  ] satisfies Item[];
-  // Customers are not told the health of nodes: it would be unknown for each.
-  return isOfSite() ? all : all.filter(({ href }) => !href?.includes("health="));
+  ];
 }
 
 function siteItems(alarms: ListAlarmsResponse | undefined, fabric: ListFabricFaultsResponse | undefined): Item[] {
@@ -102,7 +99,7 @@ export function Attention({
   alarms: Called<ListAlarmsResponse>;
   fabric: Called<ListFabricFaultsResponse>;
 }) {
-  const control = useCall("ControlService/GetControl", {}, { isWanted: isOfSite(), everyMs: 60_000 });
+  const control = useCall("ControlService/GetControl", {}, { everyMs: 60_000 });
   const rank: Tone[] = ["bad", "busy", "good", "dim"];
   const items = [...siteItems(alarms.data, fabric.data), ...nodeItems(counts)]
     .filter(({ figure }) => figure > 0)
