@@ -242,6 +242,9 @@ export class World {
       }
     }
     const all = [...this.nodes.values()];
+    if (all.length === 0) {
+      return;
+    }
     for (let count = 0; count < Math.max(1, all.length / 2000); count += 1) {
       const node = this.pick(all);
       const next = STEPS[this.state(node)];

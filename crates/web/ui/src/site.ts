@@ -3,19 +3,18 @@ import { useEffect } from "preact/hooks";
 import { follow } from "./client";
 import { isOfSite, session } from "./session";
 
-/** The site of the control plane; null: not known yet. */
-export const site = signal<{ title: string; isApplied: boolean } | null>(null);
+const title = signal("");
 
-/** Reads the site once. Only members of the site may. */
+/** The title of the site; empty: not known. Only members of the site may ask for it. */
 export function useSite(): string {
   const isWanted = isOfSite();
   useEffect(() => {
-    if (!isWanted || site.value !== null) {
+    if (!isWanted || title.value !== "") {
       return undefined;
     }
     const stop = new AbortController();
-    const take = (title: string, isApplied: boolean) => {
-      site.value = { title, isApplied };
+    const take = (text: string) => {
+      title.value = text;
       stop.abort();
     };
     void follow(
@@ -23,16 +22,14 @@ export function useSite(): string {
       () => ({}),
       {
         // The files follow; only the first message is wanted.
-        message: (message) => message.site && take(message.site.title || "untitled site", true),
+        message: (message) => message.site && take(message.site.title || "untitled site"),
         failed: ({ code }) =>
-          ["not_found", "failed_precondition"].includes(code)
-            ? take("no site applied", false)
-            : take("site unknown", true),
+          ["not_found", "failed_precondition"].includes(code) ? take("no site applied") : take("site unknown"),
         ended: () => undefined,
       },
       stop.signal,
     );
     return () => stop.abort();
   }, [isWanted, session.value?.member]);
-  return site.value?.title ?? "";
+  return title.value;
 }

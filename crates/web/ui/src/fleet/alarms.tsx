@@ -5,7 +5,6 @@ import { Empty, Loading, Problem } from "../parts/problem";
 import { StateBadge } from "../parts/state";
 import { Table } from "../parts/table";
 import { Ago, NodeLink, ResourceLink } from "../parts/text";
-import { isOfSite } from "../session";
 import { count } from "../units";
 import { useCall, type Called } from "../use-call";
 import { severity } from "../words";
@@ -13,7 +12,7 @@ import { severity } from "../words";
 const SHOWN_NODES = 4;
 
 export function useAlarms(): Called<ListAlarmsResponse> {
-  return useCall("PowerService/ListAlarms", { pageSize: 1_000 }, { isWanted: isOfSite(), everyMs: 10_000 });
+  return useCall("PowerService/ListAlarms", { pageSize: 1_000 }, { everyMs: 10_000 });
 }
 
 /** The worst first, and among these the newest. */
@@ -37,6 +36,7 @@ export function AlarmsPanel({ alarms }: { alarms: Called<ListAlarmsResponse> }) 
             { title: "severity", cell: (alarm) => <StateBadge state={severity(alarm.severity)} /> },
             {
               title: "subject",
+              isText: true,
               cell: (alarm) => <ResourceLink name={alarm.subject} shown={short("nodes", alarm.subject)} />,
             },
             { title: "what and what to do", isText: true, cell: (alarm) => <What alarm={alarm} /> },

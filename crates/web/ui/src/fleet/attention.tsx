@@ -5,7 +5,6 @@ import { Empty, Problem } from "../parts/problem";
 import { Prose } from "../parts/prose";
 import { Glyph } from "../parts/state";
 import { link } from "../router";
-import { isOfSite } from "../session";
 import { count, plural } from "../units";
 import { useCall, type Called } from "../use-call";
 import type { Tone } from "../words";
@@ -100,7 +99,7 @@ export function Attention({
   alarms: Called<ListAlarmsResponse>;
   fabric: Called<ListFabricFaultsResponse>;
 }) {
-  const control = useCall("ControlService/GetControl", {}, { isWanted: isOfSite(), everyMs: 60_000 });
+  const control = useCall("ControlService/GetControl", {}, { everyMs: 60_000 });
   const rank: Tone[] = ["bad", "busy", "good", "dim"];
   const items = [...siteItems(alarms.data, fabric.data), ...nodeItems(counts)]
     .filter(({ figure }) => figure > 0)

@@ -5,14 +5,13 @@ import { Empty, Loading, Problem } from "../parts/problem";
 import { StateBadge } from "../parts/state";
 import { Table } from "../parts/table";
 import { Ago, ResourceLink } from "../parts/text";
-import { isOfSite } from "../session";
 import { plural } from "../units";
 import { useCall, type Called } from "../use-call";
 
 const SHOWN = 6;
 
 export function useFabric(): Called<ListFabricFaultsResponse> {
-  return useCall("SiteService/ListFabricFaults", {}, { isWanted: isOfSite(), everyMs: 20_000 });
+  return useCall("SiteService/ListFabricFaults", {}, { everyMs: 20_000 });
 }
 
 /** Breaches of isolation, open ones first, and faults of links. */

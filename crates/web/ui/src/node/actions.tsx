@@ -8,6 +8,7 @@ import { openDialog } from "../parts/dialog";
 import { Panel } from "../parts/panel";
 import { Prose } from "../parts/prose";
 import { Copy } from "../parts/text";
+import { session } from "../session";
 import type { NodeView } from "./view";
 
 const GROUPS: [string, string[]][] = [
@@ -36,15 +37,27 @@ function VerbButton({ verb, row, isFirst = false }: { verb: Verb; row: Row; isFi
   );
 }
 
+/** The actions by group. Customers see those that they may ever do. */
+function offered(): [string, Verb[]][] {
+  const isCustomer = (session.value?.customer ?? "") !== "";
+  const groups = GROUPS.map(([title, ids]): [string, Verb[]] => {
+    const verbs = ids.map(verbOf).filter((verb) => verb !== undefined);
+    return [title, verbs.filter((verb) => !isCustomer || verb.isForCustomers)];
+  });
+  return groups.filter(([, verbs]) => verbs.length > 0);
+}
+
 /** Every action on a node. One that cannot be done now says why. */
 export function NodeActions({ of: { row } }: { of: NodeView }) {
   return (
     <Panel title="Actions">
       <div class="actions">
-        {GROUPS.map(([title, ids]) => (
+        {offered().map(([title, verbs]) => (
           <div key={title} role="group" aria-label={title}>
             <span class="actions-title">{title}</span>
-            {ids.map(verbOf).map((verb) => verb && <VerbButton key={verb.id} verb={verb} row={row} />)}
+            {verbs.map((verb) => (
+              <VerbButton key={verb.id} verb={verb} row={row} />
+            ))}
           </div>
         ))}
       </div>

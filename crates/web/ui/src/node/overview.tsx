@@ -47,7 +47,6 @@ function Status({ of: { node } }: { of: NodeView }) {
   const { claim } = status;
   const bmc = spec.bmc ?? {};
   const rows: [string, ComponentChildren][] = [
-    ["health", <StateBadge state={nodeHealth(status.health)} />],
     ["waits for", orDash(status.waitingFor)],
     ["reason", orDash(status.reason)],
     ["power", status.power || "unknown"],
@@ -66,9 +65,10 @@ function Status({ of: { node } }: { of: NodeView }) {
       status.imageWritten ? <Copy text={status.imageWritten} shown={imageShort(status.imageWritten)} /> : <Dash />,
     ],
     ["SKU", orDash(spec.sku)],
-    ["labels", orDash(labelsText(metadata.labels))],
   ];
   const ofSite: [string, ComponentChildren][] = [
+    ["health", <StateBadge state={nodeHealth(status.health)} />],
+    ["labels", orDash(labelsText(metadata.labels))],
     ["identity", identity(status.identity, status.tpmEk)],
     [
       "MACs",

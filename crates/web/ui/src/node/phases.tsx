@@ -42,7 +42,7 @@ export function Phases({ explanation }: { explanation: Explanation }) {
   const phases = phasesOf(explanation, everySecond.value);
   return (
     <Panel title="Phases">
-      <ol class="phases">
+      <ol class="node-phases">
         {phases.map(({ state, seconds, since, isNow }, index) => (
           <li
             key={`${since} ${index}`}
@@ -52,8 +52,8 @@ export function Phases({ explanation }: { explanation: Explanation }) {
             title={since === "" ? undefined : `since ${stamp(since)}`}
             aria-current={isNow ? "step" : undefined}
           >
-            <span class="phase-bar" />
-            <span class="phase-word">
+            <span class="node-phase-bar" />
+            <span class="node-phase-word">
               <Glyph tone={nodeStateTone(state)} /> {state}
             </span>
             <span class="dim small">{seconds < 60 && isNow ? `${Math.floor(seconds)} s` : duration(seconds)}</span>

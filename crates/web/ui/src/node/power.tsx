@@ -2,7 +2,6 @@ import type { ComponentChildren } from "preact";
 import { Facts, Panel } from "../parts/panel";
 import { Empty, Loading, Problem } from "../parts/problem";
 import { Glyph } from "../parts/state";
-import { site } from "../site";
 import { count } from "../units";
 import { useCall } from "../use-call";
 
@@ -12,13 +11,14 @@ function watts(value: number | undefined): string {
 
 /** Power of the node, and what the loss of a feed would do. */
 export function PowerPanel({ name }: { name: string }) {
-  const hasSite = site.value?.isApplied ?? false;
+  // The SKU by the site tells whether the site has the node: ExplainPower refuses other nodes.
+  const settings = useCall("SettingsService/GetNodeSettings", { name });
+  const isInSite = Boolean(settings.data?.sku);
   const { data, error, reload } = useCall(
     "PowerService/ExplainPower",
     { name },
-    { everyMs: 30_000, isWanted: hasSite },
+    { everyMs: 30_000, isWanted: isInSite },
   );
-  const isUnknownToSite = error?.code === "not_found" || error?.code === "failed_precondition";
   const rows: [string, ComponentChildren][] = [
     ["measured", watts(data?.measuredWatts)],
     ["reserved", watts(data?.reservedWatts)],
@@ -36,13 +36,9 @@ export function PowerPanel({ name }: { name: string }) {
   ];
   return (
     <Panel title="Electric power">
-      {isUnknownToSite ? (
-        <Empty title={`Unknown: ${error.message}`} />
-      ) : (
-        <Problem error={error} doing="read the power" retry={reload} />
-      )}
-      {site.value !== null && !hasSite && <Empty title="Unknown: no site is applied, so the power path is not known" />}
-      {hasSite && data === undefined && error === null && <Loading what="the power" />}
+      <Problem error={settings.error ?? error} doing="read the power" retry={reload} />
+      {settings.data && !isInSite && <Empty title="Unknown: the site file does not have the node" />}
+      {isInSite && data === undefined && error === null && <Loading what="the power" />}
       {data && <Facts rows={rows} />}
       {data && (data.losses ?? []).length === 0 && (
         <p class="dim">The site file does not describe the node's power supplies.</p>

@@ -2,11 +2,14 @@ import type { ComponentChildren } from "preact";
 import { words, type Row } from "../fleet/row";
 import { StateBadge } from "../parts/state";
 import { Ago, Dash, NodeLink } from "../parts/text";
+import { isOfSite } from "../session";
 import { nodeState, NODE_STATES, type Word } from "../words";
 
 export interface NodeColumn {
   key: string;
   title: string;
+  /** The text may be longer than the column. Clipping costs time, so other columns are not clipped. */
+  isLong?: boolean;
   /** In pixels; 0: what is left. */
   width: number;
   cell(row: Row): ComponentChildren;
@@ -25,7 +28,14 @@ function healthWord(health: string): Word {
 
 /** The columns of the CLI's list, in its order, and further ones. */
 export const COLUMNS: NodeColumn[] = [
-  { key: "node", title: "node", width: 150, cell: (row) => <NodeLink id={row.id} />, value: (row) => row.id },
+  {
+    key: "node",
+    title: "node",
+    isLong: true,
+    width: 150,
+    cell: (row) => <NodeLink id={row.id} />,
+    value: (row) => row.id,
+  },
   {
     key: "state",
     title: "state",
@@ -49,20 +59,35 @@ export const COLUMNS: NodeColumn[] = [
     cell: (row) => (row.agent ? "yes" : "no"),
     value: (row) => Number(row.agent),
   },
-  { key: "sku", title: "SKU", width: 108, cell: (row) => text(row.sku), value: (row) => row.sku },
-  { key: "customer", title: "customer", width: 104, cell: (row) => text(row.customer), value: (row) => row.customer },
-  { key: "image", title: "image", width: 172, cell: (row) => text(row.image), value: (row) => row.image },
-  { key: "address", title: "address", width: 130, cell: (row) => text(row.address), value: (row) => row.address },
+  { key: "sku", title: "SKU", isLong: true, width: 108, cell: (row) => text(row.sku), value: (row) => row.sku },
+  {
+    key: "customer",
+    title: "customer",
+    isLong: true,
+    width: 104,
+    cell: (row) => text(row.customer),
+    value: (row) => row.customer,
+  },
+  { key: "image", title: "image", isLong: true, width: 172, cell: (row) => text(row.image), value: (row) => row.image },
+  {
+    key: "address",
+    title: "address",
+    isLong: true,
+    width: 130,
+    cell: (row) => text(row.address),
+    value: (row) => row.address,
+  },
   {
     key: "waits",
     title: "waits for, or reason",
+    isLong: true,
     width: 0,
     cell: (row) => <span class={row.reason ? "bad-text" : undefined}>{text(words(row))}</span>,
     value: words,
   },
 ];
 
-export const USUAL = ["node", "state", "health", "since", "power", "sku", "customer", "image", "waits"];
+const USUAL = ["node", "state", "health", "since", "power", "sku", "customer", "image", "waits"];
 
 /** A column for a label: its key is "labels.KEY". */
 export function columnOf(key: string): NodeColumn | undefined {
@@ -71,6 +96,7 @@ export function columnOf(key: string): NodeColumn | undefined {
     return {
       key,
       title: label,
+      isLong: true,
       width: 110,
       cell: (row) => text(row.labels[label] ?? ""),
       value: (row) => row.labels[label] ?? "",
@@ -81,7 +107,8 @@ export function columnOf(key: string): NodeColumn | undefined {
 
 /** The columns of the query; the node's name always comes first. */
 export function columnsOf(query: string | null): NodeColumn[] {
-  const keys = query === null || query === "" ? USUAL : query.split(",");
+  const usual = isOfSite() ? USUAL : USUAL.filter((key) => key !== "health");
+  const keys = query === null || query === "" ? usual : query.split(",");
   const wanted = ["node", ...keys.filter((key) => key !== "node")];
   return wanted.map(columnOf).filter((column) => column !== undefined);
 }

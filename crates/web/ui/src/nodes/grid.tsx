@@ -199,7 +199,7 @@ class Line extends Component<LineProps> {
           </td>
         )}
         {columns.map((column) => (
-          <td key={column.key}>
+          <td key={column.key} class={column.isLong ? "clip" : undefined}>
             {column.cell(row)}
             {isNarrow && column.key === "node" && <span class="second">{words(row)}</span>}
           </td>

@@ -11,7 +11,6 @@ import { HeatMap, inWords } from "../parts/heat-map";
 import { useView } from "../nodes/view";
 import { AsCli, PageHead, Panel } from "../parts/panel";
 import { Empty, Loading, Problem } from "../parts/problem";
-import { isOfSite } from "../session";
 import { count, plural } from "../units";
 
 export function FleetPage() {
@@ -40,19 +39,21 @@ export function FleetPage() {
         </div>
         <div class="stack">
           {counts.total > 0 && <WaitsPanel counts={counts} />}
-          {isOfSite() && <AlarmsPanel alarms={alarms} />}
-          {isOfSite() && <FabricPanel fabric={fabric} />}
+          <AlarmsPanel alarms={alarms} />
+          <FabricPanel fabric={fabric} />
         </div>
       </div>
-      <AsCli commands={commands()} />
+      <AsCli commands={COMMANDS} />
     </>
   );
 }
 
-function commands(): string[] {
-  const ofSite = isOfSite() ? ["rackwright power alarms", "rackwright fabric faults"] : [];
-  return ["rackwright node list", "rackwright operation list --running", ...ofSite];
-}
+const COMMANDS = [
+  "rackwright node list",
+  "rackwright operation list --running",
+  "rackwright power alarms",
+  "rackwright fabric faults",
+];
 
 function subtitle({ total, skus, working }: Counts): string {
   const of = skus.size > 1 ? ` of ${plural(skus.size, "SKU")}` : "";
@@ -94,17 +95,11 @@ function Hall({ store, version, counts }: { store: NodeStore; version: number; c
 }
 
 function NoNodes() {
-  return isOfSite() ? (
+  return (
     <Empty title="No node is enrolled yet">
       <p>
         Enrol one with <code>rackwright node enroll</code>, many with <code>rackwright apply -f FILE</code>, or search
         the BMC network with <code>rackwright discover start</code>.
-      </p>
-    </Empty>
-  ) : (
-    <Empty title="You have no nodes at the moment">
-      <p>
-        The command <code>rackwright capacity</code> shows what you can have now. The site's operators create clusters.
       </p>
     </Empty>
   );

@@ -26,11 +26,12 @@ interface Tab {
   view: FunctionComponent<{ of: NodeView }>;
   /** Only members of the site may make its calls. */
   isForSite: boolean;
+  /** Empty: the command for the whole node. */
   cli: string;
 }
 
 const TABS: Tab[] = [
-  { key: "", title: "Overview", view: Overview, isForSite: false, cli: "rackwright node explain ID" },
+  { key: "", title: "Overview", view: Overview, isForSite: false, cli: "" },
   {
     key: "activity",
     title: "Operations and events",
@@ -124,18 +125,23 @@ function Shown({ view }: { view: NodeView }) {
         ))}
       </nav>
       <View of={view} />
-      <AsCli commands={[(current?.cli ?? "").replace("ID", view.id), `rackwright node get ${view.id}`]} />
+      <AsCli commands={commands(current?.cli ?? "", view.id)} />
     </>
   );
+}
+
+function commands(cli: string, id: string): string[] {
+  const whole = isOfSite() ? "rackwright node explain ID" : "rackwright node get ID";
+  return [cli || whole, "rackwright node watch ID"].map((command) => command.replace("ID", id));
 }
 
 function Gone({ id }: { id: string }) {
   return (
     <>
       <h1>{id}</h1>
-      <Empty title={`There is no node ${id}`}>
+      <Empty title={`Node ${id} does not exist`}>
         <p>
-          It was deleted, it never existed, or you may not see it. <a href="/nodes">Show all nodes</a>
+          It was deleted, it was never enrolled, or you may not see it. <a href="/nodes">Show all nodes</a>
         </p>
       </Empty>
     </>

@@ -12,19 +12,7 @@ import type { ClusterState, NodeHealth, NodeState, Operation } from "../api";
 
 /** The shape says the same as the colour: a disc is good, a half disc works, a triangle is bad, a ring is idle. */
 export function Glyph({ tone }: { tone: Tone }) {
-  return (
-    <svg class="glyph" viewBox="0 0 12 12" aria-hidden="true">
-      {tone === "good" && <circle cx="6" cy="6" r="4.5" fill="currentColor" />}
-      {tone === "busy" && (
-        <>
-          <circle cx="6" cy="6" r="3.9" fill="none" stroke="currentColor" stroke-width="1.4" />
-          <path d="M6 1.4a4.6 4.6 0 0 1 0 9.2z" fill="currentColor" />
-        </>
-      )}
-      {tone === "bad" && <path d="M6 .9 11.6 10.9H.4z" fill="currentColor" />}
-      {tone === "dim" && <circle cx="6" cy="6" r="3.9" fill="none" stroke="currentColor" stroke-width="1.4" />}
-    </svg>
-  );
+  return <span class={`glyph ${tone}`} aria-hidden="true" />;
 }
 
 /** A state as everywhere in the console: one shape, one colour, one word. */
