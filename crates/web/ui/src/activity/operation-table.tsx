@@ -26,7 +26,7 @@ export function OperationTable({
     cell: (operation) => <ResourceLink name={operation.target} shown={short("nodes", operation.target)} />,
   };
   const cancel: Column<Operation> = {
-    title: "",
+    title: "actions",
     cell: (operation) => <Cancel operation={operation} changed={changed} />,
   };
   return (

@@ -109,7 +109,7 @@ function Findings({
   const addresses = able.map(({ address }) => shortAddress(address));
   const isAll = addresses.length > 0 && addresses.every((address) => chosen.has(address));
   const box: Column<Finding> = {
-    title: "",
+    title: "select",
     cell: (finding) =>
       canEnrol(finding) && (
         <input

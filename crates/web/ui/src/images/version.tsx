@@ -23,7 +23,7 @@ function systemText({ osId, osVersion, kernel }: ImageVersion): string {
 
 export function VersionTable({ versions, uses, changed }: { versions: ImageVersion[]; uses: Uses; changed(): void }) {
   const remove = {
-    title: "",
+    title: "actions",
     cell: (version: ImageVersion) => (
       <Delete
         name={version.name ?? ""}

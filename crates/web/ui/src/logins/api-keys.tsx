@@ -64,7 +64,7 @@ export function ApiKeysPanel() {
             { title: "ends", isWide: true, cell: ({ expireTime }) => <Until time={expireTime} /> },
             { title: "id", isWide: true, cell: ({ name }) => <Copy text={short("apiKeys", name)} /> },
             {
-              title: "",
+              title: "actions",
               cell: (key) => (
                 <Button
                   kind="quiet"

@@ -55,7 +55,7 @@ export function SessionsPanel() {
             { title: "last use", cell: ({ lastUseTime }) => <Ago time={lastUseTime} /> },
             { title: "ends", isWide: true, cell: ({ expireTime }) => <Until time={expireTime} /> },
             {
-              title: "",
+              title: "actions",
               cell: (one) => (
                 <Button
                   kind="quiet"

@@ -49,7 +49,7 @@ export function SshKeysPanel() {
             { title: "fingerprint", cell: ({ fingerprint }) => <Copy text={fingerprint ?? ""} /> },
             { title: "registered", cell: ({ createTime }) => <Ago time={createTime} /> },
             {
-              title: "",
+              title: "actions",
               cell: (key) => mayCall("ConsoleService/RemoveSshKey") && <Remove sshKey={key} changed={reload} />,
             },
           ]}

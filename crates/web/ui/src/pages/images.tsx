@@ -5,6 +5,7 @@ import { Delete, VersionTable } from "../images/version";
 import { imageShort, labelsText, short } from "../names";
 import { AsCli, PageHead, Panel } from "../parts/panel";
 import { Empty, Loading, Problem } from "../parts/problem";
+import { Copy } from "../parts/text";
 import { mayCall } from "../roles";
 import { bytes, plural } from "../units";
 import { useWork } from "../use-call";
@@ -40,7 +41,12 @@ export function ImagesPage() {
             has. Options <code>--os-id</code>, <code>--os-version</code> and <code>--kernel</code> state the system that
             validation compares.
           </p>
-          <AsCli commands={[UPLOAD, `${UPLOAD} --os-id debian --os-version 12 --kernel '6.1.*'`]} />
+          <p>
+            <Copy text={UPLOAD} label="Copy the command" />
+          </p>
+          <p>
+            <Copy text={`${UPLOAD} --os-id debian --os-version 12 --kernel '6.1.*'`} label="Copy the command" />
+          </p>
         </Panel>
       )}
       <AsCli

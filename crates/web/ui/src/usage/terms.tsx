@@ -43,7 +43,7 @@ export function TermsPanel({ customer, changed }: { customer: string; changed():
     changed();
   };
   const canSet = mayCall("MeteringService/SetTerm");
-  const actions: Column<Term> = { title: "", cell: (term) => <TermActions term={term} changed={both} /> };
+  const actions: Column<Term> = { title: "actions", cell: (term) => <TermActions term={term} changed={both} /> };
   return (
     <Panel
       title="Reserved terms"
