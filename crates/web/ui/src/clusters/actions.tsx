@@ -32,7 +32,8 @@ const ACTIONS: Action[] = [
   {
     label: "Resume",
     method: "ClusterService/ResumeClusterReimage",
-    cannot: ({ status }) => (status?.rollout?.stopped ? "" : "No reimage of it has stopped"),
+    cannot: ({ status }, state) =>
+      state === "reimaging" && status?.rollout?.stopped ? "" : "No reimage of it has stopped",
     Dialog: ResumeDialog,
     isRare: true,
   },
@@ -40,7 +41,7 @@ const ACTIONS: Action[] = [
     label: "Roll back",
     method: "ClusterService/RollBackCluster",
     cannot: ({ status }, state) =>
-      status?.rollout?.isBack
+      state === "reimaging" && status?.rollout?.isBack
         ? "It goes back to its former image already"
         : state === "reimaging"
           ? ""

@@ -89,7 +89,7 @@ function Partition({ cluster }: { cluster: Cluster }) {
 /** A reimage under way, or stopped. */
 export function RolloutPanel({ cluster }: { cluster: Cluster }) {
   const status = cluster.status?.rollout;
-  if (status === undefined) {
+  if (status === undefined || stateOf(cluster) !== "reimaging") {
     return null;
   }
   const { rollout, done = 0, of = 0, stopped } = status;
