@@ -43,9 +43,9 @@ const ACTIONS: Action[] = [
     cannot: ({ status }, state) =>
       state === "reimaging" && status?.rollout?.isBack
         ? "It goes back to its former image already"
-        : state === "reimaging"
+        : isInUse(state)
           ? ""
-          : "No reimage is under way",
+          : "The cluster is not in use",
     Dialog: RollBackDialog,
     isRare: true,
   },

@@ -72,7 +72,10 @@ function MembersPanel({ members, changed }: { members: Called<Member[]>; changed
     isWide: true,
     cell: (member) => member.customer || <span class="dim">the site</span>,
   };
-  const actions: Column<Member> = { title: "actions", cell: (member) => <MemberActions member={member} changed={changed} /> };
+  const actions: Column<Member> = {
+    title: "actions",
+    cell: (member) => <MemberActions member={member} changed={changed} />,
+  };
   return (
     <Panel title="Members" side={members.data && plural(list.length, "member")} isFlush>
       <Problem error={members.error} doing="list the members" retry={members.reload} />
