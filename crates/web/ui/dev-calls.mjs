@@ -1,5 +1,7 @@
 // Answers calls of the API from the made-up world, by the Connect protocol in JSON.
-import { iso, random, versionOf } from "./dev-world.mjs";
+import { Clusters, clusterCalls } from "./dev-clusters.mjs";
+import { roleCheck, siteCalls } from "./dev-site.mjs";
+import { iso, random } from "./dev-world.mjs";
 import { nodeCalls } from "./dev-node.mjs";
 
 const PAGE = 50;
@@ -57,6 +59,12 @@ const OPERATION_FIELDS = {
   target: (item) => item.target,
   kind: (item) => item.kind,
   done: (item) => String(item.done ?? false),
+};
+
+const CLUSTER_FIELDS = {
+  state: ({ status }) => status.state.replace("CLUSTER_STATE_", "").toLowerCase(),
+  customer: ({ spec }) => spec.customer,
+  name: ({ name }) => name.slice(9),
 };
 
 function page(items, { pageSize, pageToken }, key) {
@@ -162,19 +170,6 @@ function fabric(world) {
   };
 }
 
-function clusters(world) {
-  const names = ["alpha", "borealis-7", "training-3"];
-  const states = ["READY", "DEGRADED", "BUILDING"];
-  return world.nodes.size < 4
-    ? []
-    : names.map((name, index) => ({
-        name: `clusters/${name}`,
-        spec: { customer: "acme", sku: "dgx-h100", nodes: 16 },
-        status: { state: `CLUSTER_STATE_${states[index]}`, stateSince: iso(Date.now() - 1e8), readyNodes: 16 },
-        metadata: { labels: {} },
-      }));
-}
-
 function calls(world) {
   const find = (name) => {
     const node = world.nodes.get(name);
@@ -183,10 +178,15 @@ function calls(world) {
     }
     return node;
   };
+  const clusters = new Clusters(world);
   const ofCustomer = world.role.startsWith("customer");
+  const isSeen = ({ target }) =>
+    !ofCustomer ||
+    world.nodes.get(target)?.status.claim?.customer === "acme" ||
+    clusters.list().some(({ name }) => name === target);
   return {
     "AuthService/WhoAmI": () => ({
-      member: ofCustomer ? "cleo@acme" : "ann",
+      member: ofCustomer ? "cleo@acme" : world.role === "auditor" ? "dora" : "ann",
       role: `ROLE_${world.role.toUpperCase().replace("-", "_")}`,
       customer: ofCustomer ? "acme" : undefined,
       expireTime: iso(Date.now() + 11 * 36e5),
@@ -196,8 +196,15 @@ function calls(world) {
     }),
     "NodeService/ListNodes": (request) =>
       page(visible(world).filter(matcher(request.filter, NODE_FIELDS)), request, "nodes"),
+    "OperationService/GetOperation": ({ name }) => world.operations.find((operation) => operation.name === name) ?? {},
+    "OperationService/CancelOperation": ({ name }) =>
+      Object.assign(world.operations.find((operation) => operation.name === name) ?? {}, {
+        done: true,
+        endTime: iso(Date.now()),
+        error: { code: 1, message: "cancelled by ann" },
+      }),
     "OperationService/ListOperations": (request) =>
-      page(world.operations.filter(matcher(request.filter, OPERATION_FIELDS)), request, "operations"),
+      page(world.operations.filter(isSeen).filter(matcher(request.filter, OPERATION_FIELDS)), request, "operations"),
     "PowerService/ListAlarms": () => ({
       alarms: alarms(world),
       coverage: [
@@ -207,18 +214,10 @@ function calls(world) {
       ],
     }),
     "SiteService/ListFabricFaults": () => fabric(world),
-    "ClusterService/ListClusters": (request) => page(clusters(world), request, "clusters"),
-    "ClusterService/GetCluster": ({ name }) =>
-      clusters(world).find((cluster) => cluster.name === name) ??
-      (() => {
-        throw new Refusal("not_found", `cluster ${name?.slice(9)} does not exist`);
-      })(),
-    "ImageService/ListImages": () => ({
-      images: ["debian", "ubuntu-hpc", "rocky-slurm"].map((name) => ({
-        name: `images/${name}`,
-        versions: [{ name: versionOf(name), createTime: iso(Date.now() - 5e8), logicalBytes: "12000000000" }],
-      })),
-    }),
+    "ClusterService/ListClusters": (request) =>
+      page(clusters.list().filter(matcher(request.filter, CLUSTER_FIELDS)), request, "clusters"),
+    ...clusterCalls(clusters),
+    ...siteCalls(world, clusters),
     ...nodeCalls(world, find, random),
   };
 }
@@ -281,6 +280,7 @@ function stream(run, request, response) {
 export function mockApi(world) {
   const known = calls(world);
   const followed = streams(world);
+  const check = roleCheck(world.role);
   return (request, response) => {
     const parts = [];
     request.on("data", (part) => parts.push(part));
@@ -288,11 +288,12 @@ export function mockApi(world) {
       const method = request.url.replace("/rackwright.v1.", "");
       const body = Buffer.concat(parts);
       if (followed[method]) {
-        stream(followed[method], JSON.parse(body.subarray(5)), response);
+        stream((...given) => (check(method), followed[method](...given)), JSON.parse(body.subarray(5)), response);
         return;
       }
       let [status, answer] = [200, {}];
       try {
+        check(method);
         if (known[method] === undefined) {
           throw new Refusal("unimplemented", `the made-up world does not know ${method}`);
         }

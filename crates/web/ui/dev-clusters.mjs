@@ -1,5 +1,6 @@
-// Clusters of the made-up world: their nodes, states, plans and hand-over packs.
+// Clusters of the made-up world: their nodes, states and changes.
 import { Refusal } from "./dev-calls.mjs";
+import { Placement } from "./dev-placement.mjs";
 import { iso, versionOf } from "./dev-world.mjs";
 
 const DAY = 864e5;
@@ -13,23 +14,54 @@ const MADE = [
   ["gen-2", "quanta-bio", "RELEASING", 6, 0, 90],
   ["pilot", "acme", "RELEASED", 8, 0, 200],
 ];
-const EDGES = { BUILDING: "started", VALIDATING: "built", READY: "handedover", DEGRADED: "degraded", REIMAGING: "reimaged", RELEASING: "released", RELEASED: "freed" };
+const EDGES = {
+  BUILDING: "started",
+  VALIDATING: "built",
+  READY: "handedover",
+  DEGRADED: "degraded",
+  REIMAGING: "reimaged",
+  RELEASING: "released",
+  RELEASED: "freed",
+};
 const WAYS = {
   READY: ["RESERVED", "BUILDING", "VALIDATING", "READY"],
   BUILDING: ["RESERVED", "BUILDING"],
 };
-const SECONDS = { RESERVED: 1.4, BUILDING: 2_140, VALIDATING: 412, READY: 12 * 86_400, DEGRADED: 5_400, RELEASING: 3_120 };
+const SECONDS = {
+  RESERVED: 1.4,
+  BUILDING: 2_140,
+  VALIDATING: 412,
+  READY: 12 * 86_400,
+  DEGRADED: 5_400,
+  RELEASING: 3_120,
+};
 
-export class Clusters {
+export class Clusters extends Placement {
   constructor(world) {
-    this.world = world;
+    super(world);
     this.all = new Map();
-    this.places = new Map([...world.nodes.keys()].map((name, index) => [name, { unit: Math.floor(index / 32) + 1, pod: Math.floor(index / 128) + 1, rack: Math.floor(index / 8) + 1 }]));
     let at = 10;
     for (const [name, customer, state, nodes, spares, days] of world.nodes.size < 200 ? [] : MADE) {
       const names = [...world.nodes.keys()].slice(at, at + nodes + spares);
       at += nodes + spares + 3;
-      this.add(name, { customer, sku: world.nodes.get(names[0]).spec.sku, nodes, spares, bandwidth: "non-blocking", deployment: { image: versionOf("ubuntu-hpc"), sshAuthorizedKeys: ["ssh-ed25519 AAAA cleo"], hasUserData: true } }, state, names, Date.now() - days * DAY);
+      this.add(
+        name,
+        {
+          customer,
+          sku: world.nodes.get(names[0]).spec.sku,
+          nodes,
+          spares,
+          bandwidth: "non-blocking",
+          deployment: {
+            image: versionOf("ubuntu-hpc"),
+            sshAuthorizedKeys: ["ssh-ed25519 AAAA cleo"],
+            hasUserData: true,
+          },
+        },
+        state,
+        names,
+        Date.now() - days * DAY,
+      );
     }
     this.embellish();
   }
@@ -40,18 +72,41 @@ export class Clusters {
     const history = [];
     for (let index = 1; index < way.length; index += 1) {
       time += SECONDS[way[index - 1]] * 1_000;
-      history.unshift({ edge: EDGES[way[index]], fromState: `CLUSTER_STATE_${way[index - 1]}`, toState: `CLUSTER_STATE_${way[index]}`, time: iso(time), timeInFormerState: `${SECONDS[way[index - 1]]}s` });
+      history.unshift({
+        edge: EDGES[way[index]],
+        fromState: `CLUSTER_STATE_${way[index - 1]}`,
+        toState: `CLUSTER_STATE_${way[index]}`,
+        time: iso(time),
+        timeInFormerState: `${SECONDS[way[index - 1]]}s`,
+      });
     }
     const cluster = {
       name: `clusters/${name}`,
       spec,
-      status: { state: `CLUSTER_STATE_${state}`, stateSince: iso(Math.min(time, Date.now() - 40_000)), reservedWatts: names.length * 10_200, history, replaced: [] },
+      status: {
+        state: `CLUSTER_STATE_${state}`,
+        stateSince: iso(Math.min(time, Date.now() - 40_000)),
+        reservedWatts: names.length * 10_200,
+        history,
+        replaced: [],
+      },
       metadata: { resourceVersion: "3", createTime: iso(created), labels: { team: "ml" } },
     };
     const isGone = state === "RELEASED";
-    cluster.status.members = isGone ? [] : names.map((node, index) => this.member(node, index, cluster, index >= spec.nodes));
-    cluster.status.partition = isGone ? undefined : { key: `0x00${(this.all.size + 18).toString(16)}`, ports: names.length * 8, provenTime: ["READY", "DEGRADED", "REIMAGING"].includes(state) ? iso(Date.now() - 94_000) : undefined, progress: state === "BUILDING" ? "128 ports are to be read back" : "" };
-    cluster.status.network = ["READY", "DEGRADED", "REIMAGING"].includes(state) ? `${names.length * 8} pairs tested, the slowest 389.4 Gbit/s, 97 % of the median` : "";
+    cluster.status.members = isGone
+      ? []
+      : names.map((node, index) => this.member(node, index, cluster, index >= spec.nodes));
+    cluster.status.partition = isGone
+      ? undefined
+      : {
+          key: `0x00${(this.all.size + 18).toString(16)}`,
+          ports: names.length * 8,
+          provenTime: ["READY", "DEGRADED", "REIMAGING"].includes(state) ? iso(Date.now() - 94_000) : undefined,
+          progress: state === "BUILDING" ? "128 ports are to be read back" : "",
+        };
+    cluster.status.network = ["READY", "DEGRADED", "REIMAGING"].includes(state)
+      ? `${names.length * 8} pairs tested, the slowest 389.4 Gbit/s, 97 % of the median`
+      : "";
     this.all.set(cluster.name, cluster);
     return cluster;
   }
@@ -60,14 +115,30 @@ export class Clusters {
     const state = cluster.status.state.replace("CLUSTER_STATE_", "");
     const node = this.world.nodes.get(name);
     const building = ["IMAGING", "IMAGING", "VALIDATING", "ACTIVE"][index % 4];
-    const nodeState = state === "BUILDING" ? building : state === "RELEASING" ? (index % 3 === 0 ? "AVAILABLE" : "RECLAIMING") : "ACTIVE";
+    const nodeState =
+      state === "BUILDING"
+        ? building
+        : state === "RELEASING"
+          ? index % 3 === 0
+            ? "AVAILABLE"
+            : "RECLAIMING"
+          : "ACTIVE";
     this.world.pinned.add(name);
     this.world.enter(node, nodeState, Date.now() - 4e5);
     if (node.status.claim) {
       node.status.claim.customer = cluster.spec.customer;
       node.status.claim.imageVersion = versionOf("ubuntu-hpc");
     }
-    const standing = state === "BUILDING" ? (nodeState === "ACTIVE" ? "checked" : "coming") : state === "RELEASING" ? (nodeState === "AVAILABLE" ? "freed" : "leaving") : "handed-over";
+    const standing =
+      state === "BUILDING"
+        ? nodeState === "ACTIVE"
+          ? "checked"
+          : "coming"
+        : state === "RELEASING"
+          ? nodeState === "AVAILABLE"
+            ? "freed"
+            : "leaving"
+          : "handed-over";
     return { node: name, spare, state: `NODE_STATE_${nodeState}`, standing, address: node.status.address };
   }
 
@@ -76,15 +147,58 @@ export class Clusters {
     const status = (name) => this.all.get(`clusters/${name}`)?.status ?? { members: [{}, {}, {}, {}] };
     this.all.get("clusters/alpha") && (this.all.get("clusters/alpha").spec.leaseEnd = iso(Date.now() + 5.3 * DAY));
     const degraded = status("borealis-7");
-    Object.assign(degraded.members[3], { standing: "lost", state: "NODE_STATE_FAILED", reason: "check gpu-count: 7 of 8" });
+    Object.assign(degraded.members[3], {
+      standing: "lost",
+      state: "NODE_STATE_FAILED",
+      reason: "check gpu-count: 7 of 8",
+    });
     Object.assign(degraded.members[9] ?? {}, { reason: "HCA mlx5_5: the link to leaf-su3-r5 is down" });
-    Object.assign(degraded, { reason: "a node is lost, and a link is down", waitingKind: "replacement", waitingFor: "a replacement for node gpu-049: unit su02 has no free node with all rails", replaced: [{ node: "nodes/gpu-101", by: degraded.members[7]?.node, time: iso(Date.now() - 9 * DAY), reason: "requested: fan 3 fails" }] });
-    Object.assign(status("training-3"), { waitingKind: "nodes", waitingFor: "12 of 16 nodes to be imaged and checked" });
+    Object.assign(degraded, {
+      reason: "a node is lost, and a link is down",
+      waitingKind: "replacement",
+      waitingFor: "a replacement for node gpu-049: unit su02 has no free node with all rails",
+      replaced: [
+        {
+          node: "nodes/gpu-101",
+          by: degraded.members[7]?.node,
+          time: iso(Date.now() - 9 * DAY),
+          reason: "requested: fan 3 fails",
+        },
+      ],
+    });
+    Object.assign(status("training-3"), {
+      waitingKind: "nodes",
+      waitingFor: "12 of 16 nodes to be imaged and checked",
+    });
     const rollout = { maxUnavailable: 2, maxFailures: 1, anyLeaf: false };
-    status("eval-2").members.slice(6, 8).forEach((member) => Object.assign(member, { standing: "coming", state: "NODE_STATE_IMAGING" }));
-    Object.assign(status("eval-2"), { rollout: { rollout, done: 6, of: 12, failed: 0 }, waitingKind: "reimage", waitingFor: "the new image on its nodes: 6 of 12 are done" });
-    status("nightly").members.slice(2, 4).forEach((member) => Object.assign(member, { standing: "lost", state: "NODE_STATE_FAILED", reason: "the installed system did not answer in 20 minutes" }));
-    Object.assign(status("nightly"), { rollout: { rollout: { ...rollout, maxFailures: 1 }, done: 2, of: 8, failed: 2, stopped: "2 nodes failed, 1 was allowed; the last is gpu-105" }, waitingKind: "reimage-stopped", waitingFor: "an operator to decide how its reimage continues: 2 nodes failed" });
+    status("eval-2")
+      .members.slice(6, 8)
+      .forEach((member) => Object.assign(member, { standing: "coming", state: "NODE_STATE_IMAGING" }));
+    Object.assign(status("eval-2"), {
+      rollout: { rollout, done: 6, of: 12, failed: 0 },
+      waitingKind: "reimage",
+      waitingFor: "the new image on its nodes: 6 of 12 are done",
+    });
+    status("nightly")
+      .members.slice(2, 4)
+      .forEach((member) =>
+        Object.assign(member, {
+          standing: "lost",
+          state: "NODE_STATE_FAILED",
+          reason: "the installed system did not answer in 20 minutes",
+        }),
+      );
+    Object.assign(status("nightly"), {
+      rollout: {
+        rollout: { ...rollout, maxFailures: 1 },
+        done: 2,
+        of: 8,
+        failed: 2,
+        stopped: "2 nodes failed, 1 was allowed; the last is gpu-105",
+      },
+      waitingKind: "reimage-stopped",
+      waitingFor: "an operator to decide how its reimage continues: 2 nodes failed",
+    });
     Object.assign(status("gen-2"), { waitingKind: "erase", waitingFor: "4 nodes to be erased" });
   }
 
@@ -102,14 +216,24 @@ export class Clusters {
   }
 
   list() {
-    return [...this.all.values()].filter((cluster) => this.isSeen(cluster)).map((cluster) => {
-      const { members, history, replaced, rollout, ...status } = this.find(cluster.name).status;
-      return { ...cluster, status };
-    });
+    return [...this.all.values()]
+      .filter((cluster) => this.isSeen(cluster))
+      .map((cluster) => {
+        const { members, history, replaced, rollout, ...status } = this.find(cluster.name).status;
+        return { ...cluster, status };
+      });
   }
 
   operation(kind, cluster, minutes = 0) {
-    const operation = { name: `operations/${crypto.randomUUID()}`, kind, target: cluster.name, requestedBy: "ann", createTime: iso(Date.now() - minutes * 6e4), progress: { step: "12 of 16 nodes checked", percent: 3 }, metadata: { resourceVersion: "1" } };
+    const operation = {
+      name: `operations/${crypto.randomUUID()}`,
+      kind,
+      target: cluster.name,
+      requestedBy: "ann",
+      createTime: iso(Date.now() - minutes * 6e4),
+      progress: { step: "12 of 16 nodes checked", percent: 3 },
+      metadata: { resourceVersion: "1" },
+    };
     this.world.operations.unshift(operation);
     this.world.tell("requested", cluster.name, `${kind} of ${cluster.name.slice(9)} was requested`, { member: "ann" });
     return operation;
@@ -118,63 +242,19 @@ export class Clusters {
   enter(cluster, state, edge) {
     const from = cluster.status.state;
     const spent = (Date.now() - Date.parse(cluster.status.stateSince)) / 1_000;
-    cluster.status.history.unshift({ edge, fromState: from, toState: `CLUSTER_STATE_${state}`, time: iso(Date.now()), timeInFormerState: `${spent.toFixed(3)}s` });
+    cluster.status.history.unshift({
+      edge,
+      fromState: from,
+      toState: `CLUSTER_STATE_${state}`,
+      time: iso(Date.now()),
+      timeInFormerState: `${spent.toFixed(3)}s`,
+    });
     Object.assign(cluster.status, { state: `CLUSTER_STATE_${state}`, stateSince: iso(Date.now()) });
-    this.world.tell(`cluster.${edge}`, cluster.name, `${cluster.name.slice(9)}: ${from.replace("CLUSTER_STATE_", "").toLowerCase()} -> ${state.toLowerCase()}`);
-  }
-
-  /** Free nodes of a SKU. */
-  free(sku) {
-    return [...this.world.nodes.values()].filter((node) => node.spec.sku === sku && node.status.state === "NODE_STATE_AVAILABLE" && !this.world.pinned.has(node.name)).map(({ name }) => name);
-  }
-
-  plan({ sku, nodes = 0, spares = 0, customer }) {
-    if (!customer) {
-      throw new Refusal("invalid_argument", "the request has a fault", "", [{ field: "spec.customer", description: "is required" }]);
-    }
-    const free = this.free(sku);
-    if (free.length < nodes + spares) {
-      return { fits: false, refusal: `${nodes} nodes and ${spares} spares of ${sku} do not fit without blocking: unit su03 gives ${Math.min(7, free.length)} of 32 non-blocking nodes, ${free.length} nodes are free. What would fit: ${Math.floor(free.length * 0.8)} nodes non-blocking; ${free.length} nodes best-effort` };
-    }
-    const picked = free.slice(0, nodes + spares);
-    return { fits: true, nodes: picked.slice(0, nodes).map((name) => name.slice(6)), spares: picked.slice(nodes).map((name) => name.slice(6)), picture: this.picture(picked, nodes), reservedWatts: picked.length * 10_200 };
-  }
-
-  picture(picked, nodes) {
-    const lines = [];
-    let pod = 0;
-    const units = new Map();
-    for (const name of this.world.nodes.keys()) {
-      const { unit } = this.places.get(name);
-      units.set(unit, [...(units.get(unit) ?? []), name]);
-    }
-    for (const [unit, names] of units) {
-      if (!names.some((name) => picked.includes(name))) {
-        continue;
-      }
-      if (this.places.get(names[0]).pod !== pod) {
-        pod = this.places.get(names[0]).pod;
-        lines.push(`pod${pod}: 16 links to cores above 8 spines on each rail`);
-      }
-      const cell = (name) => (picked.includes(name) ? (picked.indexOf(name) < nodes ? "#" : "s") : this.world.nodes.get(name).status.claim ? "x" : this.world.state(this.world.nodes.get(name)) === "AVAILABLE" ? "." : "-");
-      const cells = names.map(cell).join("");
-      lines.push(`  su${String(unit).padStart(2, "0")}       ${cells}  ${cells.replace(/[^#s]/g, "").length} nodes, uplinks 0-${cells.replace(/[^#s]/g, "").length - 1}`);
-    }
-    return `${lines.join("\n")}\n# node  s spare  . free  x taken  - out of service\n`;
-  }
-
-  pack(cluster) {
-    if (cluster.status.state === "CLUSTER_STATE_RELEASED") {
-      throw new Refusal("failed_precondition", `${cluster.name.slice(9)} is released: a released cluster has no hand-over pack`);
-    }
-    const two = (number) => String(number).padStart(2, "0");
-    const labels = ({ node, spare }) => {
-      const place = this.places.get(node);
-      const rails = [0, 1, 2, 3].map((rail) => `    rackwright/rail-${rail}: leaf-su${place.unit}-r${rail}`);
-      return ["---", "apiVersion: v1", "kind: Node", "metadata:", `  name: ${node.slice(6)}`, "  labels:", `    rackwright/cluster: ${cluster.name.slice(9)}`, `    rackwright/node: ${node.slice(6)}`, `    rackwright/pod: pod${two(place.pod)}`, `    rackwright/rack: r${two(place.rack)}`, ...rails, `    rackwright/spare: "${Boolean(spare)}"`, `    rackwright/unit: su${two(place.unit)}`].join("\n");
-    };
-    const file = (name, text = `# ${name} of ${cluster.name.slice(9)}\n`) => ({ name, text });
-    return { files: [file("README.md"), file("slurm/topology.conf"), file("slurm/topology.yaml"), file("slurm/nodes.conf"), file("slurm/gres.conf"), file("kubernetes/nodes.yaml", cluster.status.members.map(labels).join("\n")), file("kubernetes/kueue-topology.yaml"), file("nccl/nccl.conf"), file("nccl/hostfile"), file("ansible/inventory.yaml"), file("fabric/ports.csv"), file("fabric/partition.md"), file("power.md"), file("validation.md")] };
+    this.world.tell(
+      `cluster.${edge}`,
+      cluster.name,
+      `${cluster.name.slice(9)}: ${from.replace("CLUSTER_STATE_", "").toLowerCase()} -> ${state.toLowerCase()}`,
+    );
   }
 
   create({ clusterId, spec }) {
@@ -182,7 +262,9 @@ export class Clusters {
       throw new Refusal("already_exists", `cluster ${clusterId} exists already`);
     }
     if (!spec.deployment?.image) {
-      throw new Refusal("invalid_argument", "the request has a fault", "", [{ field: "spec.deployment.image", description: "is required" }]);
+      throw new Refusal("invalid_argument", "the request has a fault", "", [
+        { field: "spec.deployment.image", description: "is required" },
+      ]);
     }
     const plan = this.plan(spec);
     if (!plan.fits) {
@@ -190,26 +272,12 @@ export class Clusters {
     }
     const names = [...plan.nodes, ...plan.spares].map((id) => `nodes/${id}`);
     const cluster = this.add(clusterId, spec, "BUILDING", names, Date.now() - 2_000);
-    Object.assign(cluster.status, { waitingKind: "nodes", waitingFor: `${names.length} of ${names.length} nodes to be imaged and checked`, stateSince: iso(Date.now()) });
+    Object.assign(cluster.status, {
+      waitingKind: "nodes",
+      waitingFor: `${names.length} of ${names.length} nodes to be imaged and checked`,
+      stateSince: iso(Date.now()),
+    });
     return this.operation("create-cluster", cluster);
-  }
-
-  planResize({ name, size }) {
-    const cluster = this.find(name);
-    const { members } = cluster.status;
-    const wanted = (size.nodes ?? cluster.spec.nodes) + (size.spares ?? cluster.spec.spares ?? 0);
-    const named = size.leave ?? [];
-    const fewer = Math.max(0, members.length - named.length - wanted);
-    const rest = members.filter(({ node }) => !named.includes(node)).map(({ node }) => node);
-    const leave = [...named, ...rest.slice(rest.length - fewer)];
-    const free = this.free(cluster.spec.sku);
-    const more = wanted - (members.length - leave.length);
-    if (more > free.length) {
-      return { fits: false, refusal: `${more} further nodes do not fit: ${free.length} nodes of ${cluster.spec.sku} are free. What would fit: ${members.length + free.length} nodes` };
-    }
-    const join = free.slice(0, more);
-    const all = [...rest.slice(0, rest.length - fewer), ...join];
-    return { fits: true, join: join.map((one) => one.slice(6)), leave: leave.map((one) => one.slice(6)), picture: this.picture(all, all.length), reservedWatts: (members.length + join.length) * 10_200 };
   }
 }
 
@@ -248,7 +316,21 @@ export function clusterCalls(clusters) {
       const skus = [...new Set([...clusters.world.nodes.values()].map(({ spec }) => spec.sku))].sort();
       const prices = { "dgx-h100": "0.0072", "hgx-h200": "0.0098" };
       const of = (sku) => clusters.free(sku).length;
-      return { customer, time: iso(Date.now()), skus: skus.map((sku) => ({ sku, freeNodes: of(sku), bareMetal: true, pricePerSecond: prices[sku] ?? "", currency: prices[sku] ? "USD" : "", fabrics: [{ bandwidth: "non-blocking", largestClusterNodes: Math.floor(of(sku) * 0.8) }, { bandwidth: "best-effort", largestClusterNodes: of(sku) }] })) };
+      return {
+        customer,
+        time: iso(Date.now()),
+        skus: skus.map((sku) => ({
+          sku,
+          freeNodes: of(sku),
+          bareMetal: true,
+          pricePerSecond: prices[sku] ?? "",
+          currency: prices[sku] ? "USD" : "",
+          fabrics: [
+            { bandwidth: "non-blocking", largestClusterNodes: Math.floor(of(sku) * 0.8) },
+            { bandwidth: "best-effort", largestClusterNodes: of(sku) },
+          ],
+        })),
+      };
     },
   };
 }

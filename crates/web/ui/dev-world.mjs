@@ -224,7 +224,14 @@ export class World {
   }
 
   tell(kind, target, message, attributes = {}) {
-    const event = { position: String(this.events.length + 1), time: iso(Date.now()), kind, target, message, attributes };
+    const event = {
+      position: String(this.events.length + 1),
+      time: iso(Date.now()),
+      kind,
+      target,
+      message,
+      attributes,
+    };
     this.events.push(event);
     this.eventWatchers.forEach((tell) => tell(event));
   }

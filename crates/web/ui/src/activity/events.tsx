@@ -46,22 +46,7 @@ export function LiveEvents() {
   const waiting = held === null ? 0 : live.filter(({ position }) => Number(position) > heldAt).length;
   return (
     <>
-      <div class="toolbar">
-        <Pick label="kind" value={family} set={(value) => setQuery({ family: value })} options={[["", "all"], ...families.map((word): [string, string] => [word, word])]} />
-        <Pick
-          label="show"
-          value={isBad ? "bad" : ""}
-          set={(value) => setQuery({ severity: value })}
-          options={[
-            ["", "everything"],
-            ["bad", "failures and security"],
-          ]}
-        />
-        <label class="pick">
-          text <input type="text" spellcheck={false} autocomplete="off" value={query.get("text") ?? ""} onInput={(event) => setQuery({ text: event.currentTarget.value })} />
-        </label>
-        <TargetBox target={target} />
-      </div>
+      <Filters families={families} />
       <Panel
         title="Events"
         side={
@@ -77,7 +62,9 @@ export function LiveEvents() {
       >
         <Problem error={events.error.value} doing="follow the events" retry={events.retry} />
         {shown.length === 0 && events.error.value === null && (
-          <Empty title={list.length === 0 ? "Waiting for the next event" : `None of ${plural(list.length, "event")} matches`}>
+          <Empty
+            title={list.length === 0 ? "Waiting for the next event" : `None of ${plural(list.length, "event")} matches`}
+          >
             {list.length === 0 && (
               <p>
                 Events from before this page was opened: <code>rackwright events</code>, or give a target above.
@@ -86,8 +73,48 @@ export function LiveEvents() {
           </Empty>
         )}
         {shown.length > 0 && <EventTable events={shown.slice(0, SHOWN)} hasTarget caption="Events, newest first" />}
-        {shown.length > SHOWN && <p class="note dim">The newest {SHOWN} of {plural(shown.length, "event")}.</p>}
+        {shown.length > SHOWN && (
+          <p class="note dim">
+            The newest {SHOWN} of {plural(shown.length, "event")}.
+          </p>
+        )}
       </Panel>
     </>
+  );
+}
+
+function Filters({ families }: { families: string[] }) {
+  const { query } = location.value;
+  const family = query.get("family") ?? "";
+  const isBad = query.get("severity") === "bad";
+  return (
+    <div class="toolbar">
+      <Pick
+        label="kind"
+        value={family}
+        set={(value) => setQuery({ family: value })}
+        options={[["", "all"], ...families.map((word): [string, string] => [word, word])]}
+      />
+      <Pick
+        label="show"
+        value={isBad ? "bad" : ""}
+        set={(value) => setQuery({ severity: value })}
+        options={[
+          ["", "everything"],
+          ["bad", "failures and security"],
+        ]}
+      />
+      <label class="choice">
+        text{" "}
+        <input
+          type="text"
+          spellcheck={false}
+          autocomplete="off"
+          value={query.get("text") ?? ""}
+          onInput={(event) => setQuery({ text: event.currentTarget.value })}
+        />
+      </label>
+      <TargetBox target={query.get("target") ?? ""} />
+    </div>
   );
 }

@@ -12,9 +12,23 @@ import { mayCall, whyNotCall } from "../roles";
 import { duration, secondsBetween } from "../time";
 
 /** Operations, one a line, with what became of each. */
-export function OperationTable({ operations, hasTarget, changed }: { operations: Operation[]; hasTarget: boolean; changed(): void }) {
-  const target: Column<Operation> = { title: "target", cell: (operation) => <ResourceLink name={operation.target} shown={short("nodes", operation.target)} /> };
-  const cancel: Column<Operation> = { title: "", cell: (operation) => <Cancel operation={operation} changed={changed} /> };
+export function OperationTable({
+  operations,
+  hasTarget,
+  changed,
+}: {
+  operations: Operation[];
+  hasTarget: boolean;
+  changed(): void;
+}) {
+  const target: Column<Operation> = {
+    title: "target",
+    cell: (operation) => <ResourceLink name={operation.target} shown={short("nodes", operation.target)} />,
+  };
+  const cancel: Column<Operation> = {
+    title: "actions",
+    cell: (operation) => <Cancel operation={operation} changed={changed} />,
+  };
   return (
     <Table
       caption="Operations, newest first"
@@ -61,7 +75,8 @@ function Cancel({ operation, changed }: { operation: Operation; changed(): void 
   if (operation.done) {
     return null;
   }
-  const why = whyNotCall("OperationService/CancelOperation") || (operation.cancelRequested ? "It is being cancelled" : "");
+  const why =
+    whyNotCall("OperationService/CancelOperation") || (operation.cancelRequested ? "It is being cancelled" : "");
   const open = () =>
     openDialog((close) => (
       <ConfirmDialog

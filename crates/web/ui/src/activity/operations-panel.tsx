@@ -9,7 +9,11 @@ const POLL_MS = 5_000;
 
 /** Operations of one resource. `version`: changes when there may be news. */
 export function OperationsPanel({ target, version }: { target: string; version: string }) {
-  const { data, error, reload } = useCall("OperationService/ListOperations", { pageSize: SHOWN, filter: `target = "${target}"` }, { everyMs: POLL_MS });
+  const { data, error, reload } = useCall(
+    "OperationService/ListOperations",
+    { pageSize: SHOWN, filter: `target = "${target}"` },
+    { everyMs: POLL_MS },
+  );
   const seen = useRef(version);
   useEffect(() => {
     if (seen.current !== version) {

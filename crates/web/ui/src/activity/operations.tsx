@@ -21,8 +21,26 @@ const STATES: [string, string][] = [
   ["cancelled", "cancelled"],
 ];
 const KINDS = [
-  "enroll", "deploy", "reimage", "release", "readmit", "resume", "retry", "settings", "power", "firmware", "bmc-password", "discover", "import-image",
-  "create-cluster", "release-cluster", "resize-cluster", "reimage-cluster", "roll-back-cluster", "replace-node", "retry-cluster",
+  "enroll",
+  "deploy",
+  "reimage",
+  "release",
+  "readmit",
+  "resume",
+  "retry",
+  "settings",
+  "power",
+  "firmware",
+  "bmc-password",
+  "discover",
+  "import-image",
+  "create-cluster",
+  "release-cluster",
+  "resize-cluster",
+  "reimage-cluster",
+  "roll-back-cluster",
+  "replace-node",
+  "retry-cluster",
 ];
 
 /** The API's filter knows whether an operation is done, and not how it ended. */
@@ -43,7 +61,9 @@ export function Operations() {
   const filter = filterOf(query);
   const [limit, setLimit] = useState(PAGE);
   useEffect(() => setLimit(PAGE), [filter]);
-  const { data, error, reload } = useWork((signal) => read(filter, limit, signal), `operations ${limit} ${filter}`, { everyMs: POLL_MS });
+  const { data, error, reload } = useWork((signal) => read(filter, limit, signal), `operations ${limit} ${filter}`, {
+    everyMs: POLL_MS,
+  });
   const [shown, setShown] = useState<{ filter: string; page: Read } | null>(null);
   useEffect(() => {
     if (data !== undefined) {
@@ -59,14 +79,21 @@ export function Operations() {
     <>
       <div class="toolbar">
         <Pick label="state" value={state} set={(value) => setQuery({ state: value })} options={STATES} />
-        <Pick label="kind" value={kind} set={(value) => setQuery({ kind: value })} options={[["", "all"], ...kinds.map((word): [string, string] => [word, word])]} />
+        <Pick
+          label="kind"
+          value={kind}
+          set={(value) => setQuery({ kind: value })}
+          options={[["", "all"], ...kinds.map((word): [string, string] => [word, word])]}
+        />
         <TargetBox target={query.get("target") ?? ""} />
       </div>
       <Panel title="Operations" side={page && searched(all.length, list.length, page.hasMore)} isFlush>
         <Problem error={error} doing="read the operations" retry={reload} />
         {page === undefined && error === null && <Loading what="the operations" lines={8} />}
         {page !== undefined && list.length === 0 && (
-          <Empty title={filter === "" ? "There is no operation yet" : "No operation matches"}>{filter !== "" && <a href="/activity">Show all operations</a>}</Empty>
+          <Empty title={filter === "" ? "There is no operation yet" : "No operation matches"}>
+            {filter !== "" && <a href="/activity">Show all operations</a>}
+          </Empty>
         )}
         {list.length > 0 && <OperationTable operations={list} hasTarget changed={reload} />}
         {page?.hasMore && (
@@ -96,7 +123,11 @@ async function read(filter: string, limit: number, signal: AbortSignal): Promise
   const operations: Operation[] = [];
   let pageToken = "";
   do {
-    const page = await call("OperationService/ListOperations", { filter, pageSize: Math.min(1_000, limit - operations.length), pageToken }, signal);
+    const page = await call(
+      "OperationService/ListOperations",
+      { filter, pageSize: Math.min(1_000, limit - operations.length), pageToken },
+      signal,
+    );
     operations.push(...(page.operations ?? []));
     pageToken = page.nextPageToken ?? "";
   } while (pageToken !== "" && operations.length < limit);
@@ -116,9 +147,16 @@ export function TargetBox({ target }: { target: string }) {
         setQuery({ target: name === "" || name.includes("/") ? name : `nodes/${name}` });
       }}
     >
-      <label class="pick">
+      <label class="choice">
         target{" "}
-        <input type="text" placeholder="nodes/gpu-001" spellcheck={false} autocomplete="off" value={text} onInput={(event) => setText(event.currentTarget.value)} />
+        <input
+          type="text"
+          placeholder="nodes/gpu-001"
+          spellcheck={false}
+          autocomplete="off"
+          value={text}
+          onInput={(event) => setText(event.currentTarget.value)}
+        />
       </label>
       <Button type="submit">Filter</Button>
       {target !== "" && (

@@ -32,14 +32,20 @@ const ACTIONS: Action[] = [
   {
     label: "Resume",
     method: "ClusterService/ResumeClusterReimage",
-    cannot: ({ status }) => (status?.rollout?.stopped ? "" : "No reimage of it has stopped"),
+    cannot: ({ status }, state) =>
+      state === "reimaging" && status?.rollout?.stopped ? "" : "No reimage of it has stopped",
     Dialog: ResumeDialog,
     isRare: true,
   },
   {
     label: "Roll back",
     method: "ClusterService/RollBackCluster",
-    cannot: ({ status }, state) => (status?.rollout?.isBack ? "It goes back to its former image already" : state === "reimaging" ? "" : "No reimage is under way"),
+    cannot: ({ status }, state) =>
+      state === "reimaging" && status?.rollout?.isBack
+        ? "It goes back to its former image already"
+        : isInUse(state)
+          ? ""
+          : "The cluster is not in use",
     Dialog: RollBackDialog,
     isRare: true,
   },
@@ -54,13 +60,22 @@ const ACTIONS: Action[] = [
     label: "Resize",
     method: "ClusterService/ResizeCluster",
     cannot: (_, state) =>
-      state === "reimaging" ? "Its nodes cannot change while it is reimaged" : ["building", "validating", "ready", "degraded", "resizing"].includes(state) ? "" : `The cluster is ${state}`,
+      state === "reimaging"
+        ? "Its nodes cannot change while it is reimaged"
+        : ["building", "validating", "ready", "degraded", "resizing"].includes(state)
+          ? ""
+          : `The cluster is ${state}`,
     Dialog: ResizeDialog,
   },
   {
     label: "Reimage",
     method: "ClusterService/ReimageCluster",
-    cannot: (_, state) => (isInUse(state) ? "" : ["reserved", "building", "validating"].includes(state) ? "Its first image is not on its nodes yet" : `The cluster is ${state}`),
+    cannot: (_, state) =>
+      isInUse(state)
+        ? ""
+        : ["reserved", "building", "validating"].includes(state)
+          ? "Its first image is not on its nodes yet"
+          : `The cluster is ${state}`,
     Dialog: ReimageDialog,
   },
   {
@@ -94,7 +109,9 @@ const ACTIONS: Action[] = [
 /** What the member may do with the cluster. Calls that the role may never make are left out. */
 export function ClusterActions({ cluster, changed }: { cluster: Cluster; changed(): void }) {
   const state = stateOf(cluster);
-  const shown = ACTIONS.filter(({ method, isRare, cannot }) => mayCall(method) && (!isRare || cannot(cluster, state) === ""));
+  const shown = ACTIONS.filter(
+    ({ method, isRare, cannot }) => mayCall(method) && (!isRare || cannot(cluster, state) === ""),
+  );
   return (
     <>
       {shown.map(({ label, method, cannot, Dialog, isDanger }) => (
@@ -102,7 +119,9 @@ export function ClusterActions({ cluster, changed }: { cluster: Cluster; changed
           key={label}
           kind={isDanger ? "danger" : "plain"}
           why={whyNotCall(method) || cannot(cluster, state)}
-          onClick={() => openDialog((close) => <Dialog key={nameOf(cluster)} cluster={cluster} close={close} changed={changed} />)}
+          onClick={() =>
+            openDialog((close) => <Dialog key={nameOf(cluster)} cluster={cluster} close={close} changed={changed} />)
+          }
         >
           {label}
         </Button>

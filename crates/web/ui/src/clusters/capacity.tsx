@@ -28,11 +28,23 @@ export function CapacityPanel({ customer }: { customer: string }) {
   const canOrder = mayCall("ClusterService/CreateCluster");
   const rows = (data?.skus ?? []).flatMap((sku) => (sku.fabrics ?? []).map((fabric) => ({ sku, fabric })));
   return (
-    <Panel title={isOwn ? "What you can have now" : `What ${customer || "a customer"} can have now`} side={data && <span>as of <Ago time={data.time} /></span>} isFlush>
+    <Panel
+      title={isOwn ? "What you can have now" : `What ${customer || "a customer"} can have now`}
+      side={
+        data && (
+          <span>
+            as of <Ago time={data.time} />
+          </span>
+        )
+      }
+      isFlush
+    >
       <Problem error={error} doing="read the capacity" retry={reload} />
       {!isWanted && <Empty title="Choose a customer: the site's promises to it decide what fits" />}
       {isWanted && data === undefined && error === null && <Loading what="the capacity" />}
-      {data !== undefined && rows.length === 0 && <Empty title="The site has no SKU: rackwright site apply adds equipment" />}
+      {data !== undefined && rows.length === 0 && (
+        <Empty title="The site has no SKU: rackwright site apply adds equipment" />
+      )}
       {rows.length > 0 && (
         <Table
           caption="Capacity by SKU"
@@ -44,19 +56,41 @@ export function CapacityPanel({ customer }: { customer: string }) {
             {
               title: "largest cluster",
               isNumber: true,
-              cell: ({ sku, fabric }) => <Largest sku={sku.sku ?? ""} nodes={fabric.largestClusterNodes ?? 0} bandwidth={fabric.bandwidth ?? ""} customer={customer} canOrder={canOrder} />,
+              cell: ({ sku, fabric }) => (
+                <Largest
+                  sku={sku.sku ?? ""}
+                  nodes={fabric.largestClusterNodes ?? 0}
+                  bandwidth={fabric.bandwidth ?? ""}
+                  customer={customer}
+                  canOrder={canOrder}
+                />
+              ),
             },
             { title: "free nodes", isNumber: true, cell: ({ sku }) => count(sku.freeNodes ?? 0) },
             { title: "price of a node-hour", isNumber: true, isWide: true, cell: ({ sku }) => hourly(sku) || <Dash /> },
           ]}
         />
       )}
-      {isOwn && !canOrder && data !== undefined && <p class="note dim">The site's operators create clusters for you.</p>}
+      {isOwn && !canOrder && data !== undefined && (
+        <p class="note dim">The site's operators create clusters for you.</p>
+      )}
     </Panel>
   );
 }
 
-function Largest({ sku, nodes, bandwidth, customer, canOrder }: { sku: string; nodes: number; bandwidth: string; customer: string; canOrder: boolean }) {
+function Largest({
+  sku,
+  nodes,
+  bandwidth,
+  customer,
+  canOrder,
+}: {
+  sku: string;
+  nodes: number;
+  bandwidth: string;
+  customer: string;
+  canOrder: boolean;
+}) {
   if (nodes === 0) {
     return <span class="dim">none fits</span>;
   }

@@ -9,7 +9,12 @@ export function useCustomers(): string[] {
   const own = ownCustomer();
   const { data } = useWork(
     async (signal) => {
-      const clusters: Cluster[] = await pages("ClusterService/ListClusters", { pageSize: 1_000 }, (page) => page.clusters, signal);
+      const clusters: Cluster[] = await pages(
+        "ClusterService/ListClusters",
+        { pageSize: 1_000 },
+        (page) => page.clusters,
+        signal,
+      );
       const members = mayCall("AuthService/ListMembers") ? await membersOrNone(signal) : [];
       const names = [...clusters.map(({ spec }) => spec?.customer), ...members.map(({ customer }) => customer)];
       return [...new Set(names.filter((name): name is string => Boolean(name)))].sort();

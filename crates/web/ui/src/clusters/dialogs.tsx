@@ -56,7 +56,9 @@ export function RetryDialog({ cluster, close, changed }: DialogProps) {
 
 export function ReplaceDialog({ cluster, close, changed }: DialogProps) {
   const name = nameOf(cluster);
-  const members = [...(cluster.status?.members ?? [])].sort((a, b) => Number(b.standing === "lost") - Number(a.standing === "lost"));
+  const members = [...(cluster.status?.members ?? [])].sort(
+    (a, b) => Number(b.standing === "lost") - Number(a.standing === "lost"),
+  );
   const [node, setNode] = useState(members.find(({ standing }) => standing === "lost")?.node ?? "");
   const [reason, setReason] = useState("");
   const id = short("nodes", node);
@@ -77,7 +79,13 @@ export function ReplaceDialog({ cluster, close, changed }: DialogProps) {
         label="Node"
         value={node}
         set={setNode}
-        options={[["", "Choose a node"], ...members.map((member): [string, string] => [member.node ?? "", `${short("nodes", member.node)}, ${member.standing ?? "unknown"}${member.spare ? ", spare" : ""}`])]}
+        options={[
+          ["", "Choose a node"],
+          ...members.map((member): [string, string] => [
+            member.node ?? "",
+            `${short("nodes", member.node)}, ${member.standing ?? "unknown"}${member.spare ? ", spare" : ""}`,
+          ]),
+        ]}
       />
       <TextField label="Reason" help="It is stored, and shown to others." value={reason} set={setReason} />
     </ConfirmDialog>
@@ -103,7 +111,9 @@ export function LeaseDialog({ cluster, close, changed }: DialogProps) {
       close={close}
       effect={`The lease ${end === undefined ? "has no end now" : `ends ${stamp(end)} now`}. At the end of its lease the cluster is released, and all data on its nodes are erased.`}
       why={hasEnd && wanted === undefined ? "Give the end of the lease" : isPast ? "The end must be in the future" : ""}
-      commands={[`rackwright cluster lease ${name} ${wanted ? `--until ${stamp(wanted)}` : hasEnd ? "--until TIME" : "--none"}`]}
+      commands={[
+        `rackwright cluster lease ${name} ${wanted ? `--until ${stamp(wanted)}` : hasEnd ? "--until TIME" : "--none"}`,
+      ]}
       send={() => change("ClusterService/SetClusterLease", { name: cluster.name, leaseEnd: wanted })}
       done={changed}
     >

@@ -25,7 +25,13 @@ export function FactsPanel({ cluster, isOfSite }: { cluster: Cluster; isOfSite: 
           [
             "image",
             <>
-              {deployment?.image ? <a class="name" href="/images">{imageShort(deployment.image)}</a> : <Dash />}
+              {deployment?.image ? (
+                <a class="name" href="/images">
+                  {imageShort(deployment.image)}
+                </a>
+              ) : (
+                <Dash />
+              )}
               <span class="dim">
                 , {plural(deployment?.sshAuthorizedKeys?.length ?? 0, "SSH key")}
                 {deployment?.hasUserData && ", user data"}
@@ -33,12 +39,28 @@ export function FactsPanel({ cluster, isOfSite }: { cluster: Cluster; isOfSite: 
             </>,
           ],
           ["partition", <Partition cluster={cluster} />],
-          ...(isOfSite ? ([["network", status?.network || <span class="dim">not tested yet</span>]] as [string, preact.JSX.Element | string][]) : []),
+          ...(isOfSite
+            ? ([["network", status?.network || <span class="dim">not tested yet</span>]] as [
+                string,
+                preact.JSX.Element | string,
+              ][])
+            : []),
           ["power", `${kilowatts(status?.reservedWatts)} reserved`],
           ["lease", leaseText(cluster, everyHalfMinute.value)],
           ["requested at", <Ago time={metadata?.createTime} />],
-          ["first ready", handOver === null ? <span class="dim">{["reserved", "building", "validating"].includes(stateOf(cluster)) ? "not yet" : "unknown"}</span> : `${duration(handOver)} after the request`],
-          ...(isOfSite ? ([["labels", labelsText(metadata?.labels) || <Dash />]] as [string, preact.JSX.Element | string][]) : []),
+          [
+            "first ready",
+            handOver === null ? (
+              <span class="dim">
+                {["reserved", "building", "validating"].includes(stateOf(cluster)) ? "not yet" : "unknown"}
+              </span>
+            ) : (
+              `${duration(handOver)} after the request`
+            ),
+          ],
+          ...(isOfSite
+            ? ([["labels", labelsText(metadata?.labels) || <Dash />]] as [string, preact.JSX.Element | string][])
+            : []),
         ]}
       />
     </Panel>
@@ -67,16 +89,21 @@ function Partition({ cluster }: { cluster: Cluster }) {
 /** A reimage under way, or stopped. */
 export function RolloutPanel({ cluster }: { cluster: Cluster }) {
   const status = cluster.status?.rollout;
-  if (status === undefined) {
+  if (status === undefined || stateOf(cluster) !== "reimaging") {
     return null;
   }
   const { rollout, done = 0, of = 0, stopped } = status;
   const most = rollout?.maxUnavailable || 1;
   return (
-    <Panel title={status.isBack ? "Return to the former image" : "Reimage"} side={<Bar percent={(done / Math.max(1, of)) * 100} label="nodes with the image" />}>
+    <Panel
+      title={status.isBack ? "Return to the former image" : "Reimage"}
+      side={<Bar percent={(done / Math.max(1, of)) * 100} label="nodes with the image" />}
+    >
       <p>
-        {rolloutText(status)}. At most {plural(most, "node")} at a time, {rollout?.anyLeaf ? "of any leaf" : "one leaf after the other"}; with more than{" "}
-        {plural(rollout?.maxFailures ?? 0, "failed node")} it {rollout?.rollBack ? "returns to the former image" : "stops"}.
+        {rolloutText(status)}. At most {plural(most, "node")} at a time,{" "}
+        {rollout?.anyLeaf ? "of any leaf" : "one leaf after the other"}; with more than{" "}
+        {plural(rollout?.maxFailures ?? 0, "failed node")} it{" "}
+        {rollout?.rollBack ? "returns to the former image" : "stops"}.
       </p>
       {stopped && (
         <p class="bad-text" role="status">

@@ -26,7 +26,9 @@ function siteHints(cluster: Cluster): string[] {
     found.push(`also lost: ${plural(lost.length - NODES, "node")}`);
   }
   if (cluster.status?.partition?.fault && state !== "released") {
-    found.push("the partition is not proven: `rackwright events` shows the messages of the fabric manager, `rackwright fabric check` compares the cabling with the plan");
+    found.push(
+      "the partition is not proven: `rackwright events` shows the messages of the fabric manager, `rackwright fabric check` compares the cabling with the plan",
+    );
   }
   return [...found, ...waitHint(name, cluster.status?.waitingKind)];
 }
@@ -36,11 +38,17 @@ function waitHint(name: string, kind: string | undefined): string[] {
     case "replacement":
       return ["no other node keeps every promise now: release or repair nodes; the search is repeated every minute"];
     case "network-fault":
-      return [`the network tests between the nodes run again every ten minutes: repair the links that they name, or replace a node`];
+      return [
+        `the network tests between the nodes run again every ten minutes: repair the links that they name, or replace a node`,
+      ];
     case "link-fault":
-      return [`\`rackwright fabric faults\` names both ends of the cable to repair; \`rackwright cluster replace ${name} NODE --reason TEXT\` takes the node out`];
+      return [
+        `\`rackwright fabric faults\` names both ends of the cable to repair; \`rackwright cluster replace ${name} NODE --reason TEXT\` takes the node out`,
+      ];
     case "doubt":
-      return ["nothing is done to the cluster while one of its nodes is doubted: the page of the node says why and what to do"];
+      return [
+        "nothing is done to the cluster while one of its nodes is doubted: the page of the node says why and what to do",
+      ];
     default:
       return [];
   }
@@ -48,7 +56,10 @@ function waitHint(name: string, kind: string | undefined): string[] {
 
 /** Its erase does not go on by itself. */
 function isDelayed({ state, standing }: ClusterMember): boolean {
-  return ["NODE_STATE_FAILED", "NODE_STATE_QUARANTINED", "NODE_STATE_MAINTENANCE"].includes(state ?? "") && standing !== "freed";
+  return (
+    ["NODE_STATE_FAILED", "NODE_STATE_QUARANTINED", "NODE_STATE_MAINTENANCE"].includes(state ?? "") &&
+    standing !== "freed"
+  );
 }
 
 function stateHint(cluster: Cluster, isOfSite: boolean): string[] {
@@ -61,7 +72,9 @@ function stateHint(cluster: Cluster, isOfSite: boolean): string[] {
       return ["a lost node is replaced automatically as soon as a suitable node is free"];
     case "reimaging":
       return status.rollout?.stopped
-        ? ["Resume tries the failed nodes again and continues, Roll back writes the former image, Reimage writes another image"]
+        ? [
+            "Resume tries the failed nodes again and continues, Roll back writes the former image, Reimage writes another image",
+          ]
         : ["Roll back writes the former image to every node that does not have it"];
     case "failed":
       return isOfSite ? ["the cluster keeps its reservations: Retry builds it again, Release frees them"] : [];

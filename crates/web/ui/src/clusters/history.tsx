@@ -22,7 +22,10 @@ function rank({ standing, reason }: ClusterMember): number {
   return reason ? 1 : ["handed-over", "freed", "checked"].includes(standing ?? "") ? 3 : 2;
 }
 
-const WHY: Column<ClusterMember> = { title: "why", cell: ({ reason }) => reason && <span class="bad-text">{reason}</span> };
+const WHY: Column<ClusterMember> = {
+  title: "why",
+  cell: ({ reason }) => reason && <span class="bad-text">{reason}</span>,
+};
 
 export function MembersPanel({ members }: { members: ClusterMember[] }) {
   const [isAll, setAll] = useState(false);
@@ -70,12 +73,22 @@ export function HistoryPanel({ cluster }: { cluster: Cluster }) {
           columns={[
             { title: "when", cell: ({ time }) => <Ago time={time} bare /> },
             { title: "to", cell: ({ toState }) => <ClusterStateBadge state={toState} /> },
-            { title: "what", cell: ({ edge, reason }) => <>{edgeText(edge)}{reason && <span class="dim">: {reason}</span>}</> },
+            {
+              title: "what",
+              cell: ({ edge, reason }) => (
+                <>
+                  {edgeText(edge)}
+                  {reason && <span class="dim">: {reason}</span>}
+                </>
+              ),
+            },
             {
               title: "after",
               isWide: true,
               cell: ({ timeInFormerState, fromState }) =>
-                timeInFormerState && <span class="dim">{`${duration(protoSeconds(timeInFormerState))} ${(fromState ?? "").replace("CLUSTER_STATE_", "").toLowerCase()}`}</span>,
+                timeInFormerState && (
+                  <span class="dim">{`${duration(protoSeconds(timeInFormerState))} ${(fromState ?? "").replace("CLUSTER_STATE_", "").toLowerCase()}`}</span>
+                ),
             },
           ]}
         />

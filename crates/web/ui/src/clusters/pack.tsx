@@ -45,11 +45,17 @@ export function PackPanel({ name, pack }: { name: string; pack: Called<HandoverF
     >
       <Problem error={pack.error} doing="make the hand-over pack" retry={pack.reload} />
       {pack.isLoading && pack.data === undefined && <Loading what="the hand-over pack" />}
-      {pack.data === undefined && !pack.isLoading && pack.error === null && <Empty title="A released cluster has no hand-over pack" />}
+      {pack.data === undefined && !pack.isLoading && pack.error === null && (
+        <Empty title="A released cluster has no hand-over pack" />
+      )}
       <ul class="files">
         {files.map((file) => (
           <li key={file.name}>
-            <button type="button" class="link" onClick={() => openDialog((close) => <FileDialog file={file} close={close} />)}>
+            <button
+              type="button"
+              class="link"
+              onClick={() => openDialog((close) => <FileDialog file={file} close={close} />)}
+            >
               {file.name}
             </button>
             <span class="dim small">{purpose(file.name ?? "")}</span>

@@ -33,7 +33,9 @@ function phasesOf(cluster: Cluster): Phase[] {
   const wasReady = history.some(({ toState }) => wordOf(toState) === "ready");
   const at = way.indexOf(state);
   return way
-    .filter((word) => word === state || BUILD.indexOf(word) < 3 || wasReady || !END.includes(state) && state !== "failed")
+    .filter(
+      (word) => word === state || BUILD.indexOf(word) < 3 || wasReady || (!END.includes(state) && state !== "failed"),
+    )
     .map((word) => {
       const index = way.indexOf(word);
       return { word, spent: spentIn(history, word), standing: index === at ? "now" : index < at ? "past" : "next" };
@@ -50,13 +52,24 @@ function toneOf({ word, standing }: Phase): Tone {
 /** The states of the cluster with the time in each. */
 export function Phases({ cluster }: { cluster: Cluster }) {
   return (
-    <ol class="phases" aria-label="States">
+    <ol class="way" aria-label="States">
       {phasesOf(cluster).map((phase) => (
-        <li key={phase.word} data-tone={toneOf(phase)} data-standing={phase.standing} aria-current={phase.standing === "now" ? "step" : undefined}>
+        <li
+          key={phase.word}
+          data-tone={toneOf(phase)}
+          data-standing={phase.standing}
+          aria-current={phase.standing === "now" ? "step" : undefined}
+        >
           <Glyph tone={toneOf(phase)} />
-          <span class="phase-word">{phase.word}</span>
-          <span class="phase-time">
-            {phase.standing === "now" ? <Elapsed since={cluster.status?.stateSince} /> : phase.spent === null ? "" : duration(phase.spent)}
+          <span class="way-word">{phase.word}</span>
+          <span class="way-time">
+            {phase.standing === "now" ? (
+              <Elapsed since={cluster.status?.stateSince} />
+            ) : phase.spent === null ? (
+              ""
+            ) : (
+              duration(phase.spent)
+            )}
           </span>
         </li>
       ))}
@@ -67,6 +80,8 @@ export function Phases({ cluster }: { cluster: Cluster }) {
 /** Seconds from the request to the first hand-over; null: not known. */
 export function handOverSeconds({ metadata, status }: Cluster): number | null {
   const steps = [...(status?.history ?? [])].reverse();
-  const first = steps.find(({ fromState, toState }) => wordOf(toState) === "ready" && wordOf(fromState) === "validating");
+  const first = steps.find(
+    ({ fromState, toState }) => wordOf(toState) === "ready" && wordOf(fromState) === "validating",
+  );
   return first === undefined ? null : secondsBetween(metadata?.createTime, first.time);
 }

@@ -32,7 +32,9 @@ export function PlacementPanel({ members, files }: { members: ClusterMember[]; f
   return (
     <Panel title="Placement" side={places.size > 0 && `${plural(units.length, "unit")} of the fabric`}>
       {members.length === 0 && <Empty title="The cluster has no nodes" />}
-      {members.length > 0 && places.size === 0 && <p class="dim">The units of its nodes are unknown: there is no hand-over pack now.</p>}
+      {members.length > 0 && places.size === 0 && (
+        <p class="dim">The units of its nodes are unknown: there is no hand-over pack now.</p>
+      )}
       <div class="units">
         {units.map((unit, index) => (
           <div key={`${unit.pod}/${unit.unit}`} class="unit">
@@ -52,7 +54,11 @@ export function PlacementPanel({ members, files }: { members: ClusterMember[]; f
         ))}
       </div>
       <p class="cell-words" role="status">
-        {shown ? <Words member={shown} place={places.get(short("nodes", shown.node))} /> : <span class="dim">Point at a node, or move to it with Tab.</span>}
+        {shown ? (
+          <Words member={shown} place={places.get(short("nodes", shown.node))} />
+        ) : (
+          <span class="dim">Point at a node, or move to it with Tab.</span>
+        )}
       </p>
       <ul class="plan-legend">
         {KINDS.filter(([kind]) => kinds.has(kind)).map(([kind, words]) => (
@@ -91,10 +97,15 @@ function Cell({ member, show }: { member: ClusterMember; show(member: ClusterMem
 }
 
 function Words({ member, place }: { member: ClusterMember; place: Place | undefined }) {
-  const where = place ? [place.rack && `rack ${place.rack}`, place.leaves.length > 0 && `leaves ${place.leaves.join(" ")}`].filter(Boolean).join(", ") : "";
+  const where = place
+    ? [place.rack && `rack ${place.rack}`, place.leaves.length > 0 && `leaves ${place.leaves.join(" ")}`]
+        .filter(Boolean)
+        .join(", ")
+    : "";
   return (
     <>
-      <strong class="name">{short("nodes", member.node)}</strong> {member.standing ?? "unknown"}, {nodeStateWord(member.state)}
+      <strong class="name">{short("nodes", member.node)}</strong> {member.standing ?? "unknown"},{" "}
+      {nodeStateWord(member.state)}
       {member.spare && ", spare"}
       {member.reason && <span class="bad-text">: {member.reason}</span>} <span class="dim">{where}</span>
     </>

@@ -28,7 +28,12 @@ export function placesOf(files: HandoverFile[]): Map<string, Place> {
     const node = labels.get("node");
     if (node !== undefined) {
       const leaves = [...labels].filter(([key]) => key.startsWith("rail-")).map(([, leaf]) => leaf);
-      places.set(node, { pod: labels.get("pod") ?? "", unit: labels.get("unit") ?? "", rack: labels.get("rack") ?? "", leaves });
+      places.set(node, {
+        pod: labels.get("pod") ?? "",
+        unit: labels.get("unit") ?? "",
+        rack: labels.get("rack") ?? "",
+        leaves,
+      });
     }
   }
   return places;
@@ -40,7 +45,12 @@ export function unitsOf(members: ClusterMember[], places: Map<string, Place>): U
   for (const member of members) {
     const place = places.get(short("nodes", member.node));
     const key = place === undefined ? "~" : `${place.pod}/${place.unit}`;
-    const known = units.get(key) ?? { pod: place?.pod ?? "", unit: place?.unit ?? "", leaves: place?.leaves ?? [], members: [] };
+    const known = units.get(key) ?? {
+      pod: place?.pod ?? "",
+      unit: place?.unit ?? "",
+      leaves: place?.leaves ?? [],
+      members: [],
+    };
     known.members.push(member);
     units.set(key, known);
   }

@@ -40,7 +40,12 @@ function rolloutOf(wanted: Wanted, nodes: number): Rollout | null {
   if (unavailable === null || failures === null) {
     return null;
   }
-  return { maxUnavailable: Math.max(1, unavailable), anyLeaf: wanted.anyLeaf, maxFailures: failures, rollBack: wanted.rollBack };
+  return {
+    maxUnavailable: Math.max(1, unavailable),
+    anyLeaf: wanted.anyLeaf,
+    maxFailures: failures,
+    rollBack: wanted.rollBack,
+  };
 }
 
 function rolloutWords(wanted: Wanted): string {
@@ -66,10 +71,23 @@ function RolloutFields({ wanted, set, nodes }: { wanted: Wanted; set(wanted: Wan
           value={wanted.unavailable}
           set={(unavailable) => set({ ...wanted, unavailable })}
         />
-        <TextField label="Nodes that may fail" help="With more, the reimage stops." value={wanted.failures} set={(failures) => set({ ...wanted, failures })} />
+        <TextField
+          label="Nodes that may fail"
+          help="With more, the reimage stops."
+          value={wanted.failures}
+          set={(failures) => set({ ...wanted, failures })}
+        />
       </div>
-      <CheckField label="Nodes of several leaves at the same time (else one leaf after the other)" value={wanted.anyLeaf} set={(anyLeaf) => set({ ...wanted, anyLeaf })} />
-      <CheckField label="If more nodes fail, write the former image instead of stopping" value={wanted.rollBack} set={(rollBack) => set({ ...wanted, rollBack })} />
+      <CheckField
+        label="Nodes of several leaves at the same time (else one leaf after the other)"
+        value={wanted.anyLeaf}
+        set={(anyLeaf) => set({ ...wanted, anyLeaf })}
+      />
+      <CheckField
+        label="If more nodes fail, write the former image instead of stopping"
+        value={wanted.rollBack}
+        set={(rollBack) => set({ ...wanted, rollBack })}
+      />
     </>
   );
 }
@@ -77,7 +95,12 @@ function RolloutFields({ wanted, set, nodes }: { wanted: Wanted; set(wanted: Wan
 function useRollout({ cluster }: DialogProps) {
   const nodes = cluster.status?.members?.length ?? 0;
   const [wanted, set] = useState(wantedOf(cluster.status?.rollout?.rollout));
-  return { wanted, rollout: rolloutOf(wanted, nodes), nodes, fields: <RolloutFields wanted={wanted} set={set} nodes={nodes} /> };
+  return {
+    wanted,
+    rollout: rolloutOf(wanted, nodes),
+    nodes,
+    fields: <RolloutFields wanted={wanted} set={set} nodes={nodes} />,
+  };
 }
 
 export function ReimageDialog(props: DialogProps) {
@@ -103,7 +126,13 @@ export function ReimageDialog(props: DialogProps) {
       typed={name}
       why={rollout === null ? NO_NUMBER : ""}
       commands={[words.filter(Boolean).join(" ")]}
-      send={() => change("ClusterService/ReimageCluster", { name: cluster.name, deployment: { image, sshAuthorizedKeys: lines(keys), userData }, rollout: rollout ?? undefined })}
+      send={() =>
+        change("ClusterService/ReimageCluster", {
+          name: cluster.name,
+          deployment: { image, sshAuthorizedKeys: lines(keys), userData },
+          rollout: rollout ?? undefined,
+        })
+      }
       done={changed}
     >
       <ImageField value={image} set={setImage} none="The present image" />

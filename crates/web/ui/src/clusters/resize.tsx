@@ -1,13 +1,13 @@
 import { useState } from "preact/hooks";
 import type { ClusterResizePlan, ClusterSize } from "../api";
 import { call, change } from "../client";
-import { asApiError, type ApiError } from "../errors";
 import { short } from "../names";
 import { Button } from "../parts/button";
 import { ConfirmDialog } from "../parts/confirm";
 import { TextField } from "../parts/form";
 import { Problem } from "../parts/problem";
 import { plural } from "../units";
+import { usePlan } from "../use-plan";
 import type { DialogProps } from "./actions";
 import { PlanPicture } from "./plan-picture";
 import { kilowatts, listed, nameOf } from "./words";
@@ -39,26 +39,32 @@ function words(name: string, { nodes, spares, leave }: Wanted): string {
 export function ResizeDialog({ cluster, close, changed }: DialogProps) {
   const name = nameOf(cluster);
   const { spec, status } = cluster;
-  const [wanted, setWanted] = useState<Wanted>({ nodes: String(spec?.nodes ?? 1), spares: String(spec?.spares ?? 0), leave: "" });
-  const [planned, setPlanned] = useState<{ for: Wanted; plan: ClusterResizePlan } | null>(null);
-  const [error, setError] = useState<ApiError | null>(null);
-  const [isPlanning, setPlanning] = useState(false);
+  const [wanted, setWanted] = useState<Wanted>({
+    nodes: String(spec?.nodes ?? 1),
+    spares: String(spec?.spares ?? 0),
+    leave: "",
+  });
   const [nodes, spares] = [whole(wanted.nodes, 1), whole(wanted.spares, 0)];
-  const size: ClusterSize = { nodes: nodes ?? undefined, spares: spares ?? undefined, leave: leaving(wanted.leave).map((node) => `nodes/${node}`) };
-  const plan = planned?.for === wanted ? planned.plan : null;
+  const size: ClusterSize = {
+    nodes: nodes ?? undefined,
+    spares: spares ?? undefined,
+    leave: leaving(wanted.leave).map((node) => `nodes/${node}`),
+  };
+  const planned = usePlan(JSON.stringify(size), () =>
+    call("ClusterService/PlanClusterResize", { name: cluster.name, size }),
+  );
+  const plan = planned.isCurrent ? planned.plan : null;
   const leave = (plan?.leave ?? []).map((node) => short("nodes", node));
   const fault = nodes === null || spares === null ? "Give whole numbers: at least one node" : "";
-  const why = fault || (plan === null ? "Show the plan first" : !plan.fits ? "It does not fit" : (plan.join ?? []).length + leave.length === 0 ? "The plan changes nothing" : "");
-  const show = async () => {
-    setPlanning(true);
-    setError(null);
-    try {
-      setPlanned({ for: wanted, plan: await call("ClusterService/PlanClusterResize", { name: cluster.name, size }) });
-    } catch (failure) {
-      setError(asApiError(failure, "plan the size"));
-    }
-    setPlanning(false);
-  };
+  const why =
+    fault ||
+    (plan === null
+      ? "Show the plan first"
+      : !plan.fits
+        ? "It does not fit"
+        : (plan.join ?? []).length + leave.length === 0
+          ? "The plan changes nothing"
+          : "");
   const set = (changes: Partial<Wanted>) => setWanted({ ...wanted, ...changes });
   return (
     <ConfirmDialog
@@ -73,7 +79,13 @@ export function ResizeDialog({ cluster, close, changed }: DialogProps) {
       done={changed}
     >
       <div class="field-row">
-        <TextField label="Nodes in use" type="number" min={1} value={wanted.nodes} set={(value) => set({ nodes: value })} />
+        <TextField
+          label="Nodes in use"
+          type="number"
+          min={1}
+          value={wanted.nodes}
+          set={(value) => set({ nodes: value })}
+        />
         <TextField label="Spares" type="number" min={0} value={wanted.spares} set={(value) => set({ spares: value })} />
       </div>
       <TextField
@@ -84,11 +96,11 @@ export function ResizeDialog({ cluster, close, changed }: DialogProps) {
         choices={(status?.members ?? []).map(({ node }) => short("nodes", node))}
       />
       <div>
-        <Button why={fault} isBusy={isPlanning} onClick={() => void show()}>
+        <Button why={fault} isBusy={planned.isBusy} onClick={planned.make}>
           Show the plan
         </Button>
       </div>
-      <Problem error={error} doing="plan the size" />
+      <Problem error={planned.error} doing="plan the size" />
       {plan && <Plan plan={plan} />}
     </ConfirmDialog>
   );
@@ -104,11 +116,22 @@ function Plan({ plan }: { plan: ClusterResizePlan }) {
       </div>
     );
   }
-  const [join, leave] = [plan.join, plan.leave].map((names) => (names ?? []).map((node) => short("nodes", node))) as [string[], string[]];
+  const [join, leave] = [plan.join, plan.leave].map((names) => (names ?? []).map((node) => short("nodes", node))) as [
+    string[],
+    string[],
+  ];
   return (
     <div class="stack" role="status">
-      {join.length > 0 && <p>{plural(join.length, "node")} to join: <span class="name">{listed(join)}</span></p>}
-      {leave.length > 0 && <p>{plural(leave.length, "node")} to erase and remove: <span class="name">{listed(leave)}</span></p>}
+      {join.length > 0 && (
+        <p>
+          {plural(join.length, "node")} to join: <span class="name">{listed(join)}</span>
+        </p>
+      )}
+      {leave.length > 0 && (
+        <p>
+          {plural(leave.length, "node")} to erase and remove: <span class="name">{listed(leave)}</span>
+        </p>
+      )}
       <p class="dim">{kilowatts(plan.reservedWatts)} are reserved until the leaving nodes are erased.</p>
       <PlanPicture text={plan.picture ?? ""} />
     </div>

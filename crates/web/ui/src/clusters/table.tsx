@@ -24,7 +24,9 @@ function Nodes({ cluster }: { cluster: Cluster }) {
   return (
     <span class="ready">
       {ready} of {all}
-      {["building", "validating", "resizing", "reimaging"].includes(state) && <Bar percent={(ready / Math.max(1, all)) * 100} label={`nodes of ${nameOf(cluster)} in use`} />}
+      {["building", "validating", "resizing", "reimaging"].includes(state) && (
+        <Bar percent={(ready / Math.max(1, all)) * 100} label={`nodes of ${nameOf(cluster)} in use`} />
+      )}
     </span>
   );
 }

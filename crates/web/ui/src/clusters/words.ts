@@ -7,7 +7,18 @@ import type { Tone, Word } from "../words";
 /** Names that a sentence lists. */
 const LISTED = 8;
 
-export const CLUSTER_STATES = ["reserved", "building", "validating", "ready", "degraded", "resizing", "reimaging", "releasing", "released", "failed"] as const;
+export const CLUSTER_STATES = [
+  "reserved",
+  "building",
+  "validating",
+  "ready",
+  "degraded",
+  "resizing",
+  "reimaging",
+  "releasing",
+  "released",
+  "failed",
+] as const;
 export type ClusterStateWord = (typeof CLUSTER_STATES)[number] | "unknown";
 
 export function stateOf(cluster: Cluster): ClusterStateWord {
@@ -82,7 +93,11 @@ export function leaseText(cluster: Cluster, now: number): string {
 
 /** `12 of 48 nodes done, 1 failed` */
 export function rolloutText({ done = 0, of = 0, failed = 0, isBack }: RolloutStatus): string {
-  const parts = [`${done} of ${plural(of, "node")} done`, failed > 0 ? `${failed} failed` : "", isBack ? "back to the former image" : ""];
+  const parts = [
+    `${done} of ${plural(of, "node")} done`,
+    failed > 0 ? `${failed} failed` : "",
+    isBack ? "back to the former image" : "",
+  ];
   return parts.filter(Boolean).join(", ");
 }
 

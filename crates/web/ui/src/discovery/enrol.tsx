@@ -1,7 +1,6 @@
 import { useState } from "preact/hooks";
 import type { Discovery, EnrolFindingsRequest, EnrolledFinding, Finding } from "../api";
 import { call, change } from "../client";
-import { asApiError, type ApiError } from "../errors";
 import { shellWord, short } from "../names";
 import { labelsOf } from "../order/wanted";
 import { Button } from "../parts/button";
@@ -12,6 +11,7 @@ import { Problem } from "../parts/problem";
 import { Table } from "../parts/table";
 import { NodeLink } from "../parts/text";
 import { plural } from "../units";
+import { usePlan } from "../use-plan";
 import { idOf, shortAddress } from "./words";
 
 interface Props {
@@ -26,10 +26,6 @@ export function EnrolDialog({ discovery, findings, close, changed }: Props) {
   const [nameTemplate, setNameTemplate] = useState("");
   const [sku, setSku] = useState("");
   const [labels, setLabels] = useState("");
-  const [planned, setPlanned] = useState<{ key: string; findings: EnrolledFinding[] } | null>(null);
-  const [error, setError] = useState<ApiError | null>(null);
-  const [isPlanning, setPlanning] = useState(false);
-  const key = [nameTemplate, sku, labels].join("\n");
   const addresses = findings.map(({ address }) => shortAddress(address));
   const request: EnrolFindingsRequest = {
     parent: discovery.name,
@@ -39,18 +35,9 @@ export function EnrolDialog({ discovery, findings, close, changed }: Props) {
     labels: labelsOf(labels),
     update: findings.some(({ state }) => state === "moved"),
   };
-  const plan = async () => {
-    setPlanning(true);
-    setError(null);
-    try {
-      const answer = await call("DiscoveryService/EnrolFindings", { ...request, validateOnly: true });
-      setPlanned({ key, findings: answer.findings ?? [] });
-    } catch (failure) {
-      setError(asApiError(failure, "plan"));
-    }
-    setPlanning(false);
-  };
-  const isCurrent = planned?.key === key;
+  const planned = usePlan(JSON.stringify(request), () =>
+    call("DiscoveryService/EnrolFindings", { ...request, validateOnly: true }),
+  );
   const words = [
     `rackwright discover enrol ${addresses.slice(0, 3).join(" ")}${addresses.length > 3 ? " ..." : ""} --discovery ${idOf(discovery)}`,
     nameTemplate.trim() && `--name ${shellWord(nameTemplate.trim())}`,
@@ -63,7 +50,7 @@ export function EnrolDialog({ discovery, findings, close, changed }: Props) {
       title={`Enrol ${plural(findings.length, "machine")}`}
       close={close}
       effect="New machines become nodes and are inspected; nodes that moved get the address at which they were found. All or nothing."
-      why={isCurrent ? "" : "Show the names first"}
+      why={planned.isCurrent ? "" : "Show the names first"}
       commands={[words.filter(Boolean).join(" ")]}
       send={() => change("DiscoveryService/EnrolFindings", request)}
       done={({ findings: done }) => {
@@ -80,15 +67,21 @@ export function EnrolDialog({ discovery, findings, close, changed }: Props) {
       />
       <div class="field-row">
         <TextField label="SKU" help="For machines without one from another source." value={sku} set={setSku} />
-        <TextField label="Labels" placeholder="pod=a" help="Optional, with commas between them." value={labels} set={setLabels} />
+        <TextField
+          label="Labels"
+          placeholder="pod=a"
+          help="Optional, with commas between them."
+          value={labels}
+          set={setLabels}
+        />
       </div>
       <div>
-        <Button isBusy={isPlanning} onClick={() => void plan()}>
+        <Button isBusy={planned.isBusy} onClick={planned.make}>
           Show the names
         </Button>
       </div>
-      <Problem error={error} doing="plan the enrolment" />
-      {isCurrent && planned && <Planned findings={planned.findings} />}
+      <Problem error={planned.error} doing="plan the enrolment" />
+      {planned.isCurrent && <Planned findings={planned.plan?.findings ?? []} />}
     </ConfirmDialog>
   );
 }
@@ -121,14 +114,28 @@ function DoneDialog({ findings, close }: { findings: EnrolledFinding[]; close():
   const of = (wanted: string) => findings.filter(({ action }) => action === wanted);
   const skipped = of("skip");
   return (
-    <Dialog title="Enrolled" close={close} onSubmit={close} foot={<Button type="submit" kind="primary">Done</Button>}>
+    <Dialog
+      title="Enrolled"
+      close={close}
+      onSubmit={close}
+      foot={
+        <Button type="submit" kind="primary">
+          Done
+        </Button>
+      }
+    >
       <p role="status">
         {plural(of("enrol").length, "node")} enrolled, {of("update").length} updated, {skipped.length} skipped.
       </p>
       <ul class="outcomes">
         {findings.map((one) => (
           <li key={one.finding}>
-            {one.action === "skip" ? <span class="name">{addressOf(one)}</span> : <NodeLink id={short("nodes", one.node)} />} <span class="dim">{one.reason}</span>
+            {one.action === "skip" ? (
+              <span class="name">{addressOf(one)}</span>
+            ) : (
+              <NodeLink id={short("nodes", one.node)} />
+            )}{" "}
+            <span class="dim">{one.reason}</span>
           </li>
         ))}
       </ul>

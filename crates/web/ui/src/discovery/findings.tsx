@@ -24,7 +24,13 @@ export function FindingsPanel({ discovery }: { discovery: Discovery }) {
   const state = location.value.query.get("state") ?? "";
   const isOpen = discovery.phase !== "done";
   const { data, error, reload } = useWork(
-    (signal): Promise<Finding[]> => pages("DiscoveryService/ListFindings", { parent: discovery.name, pageSize: 1_000, state }, ({ findings }) => findings, signal),
+    (signal): Promise<Finding[]> =>
+      pages(
+        "DiscoveryService/ListFindings",
+        { parent: discovery.name, pageSize: 1_000, state },
+        ({ findings }) => findings,
+        signal,
+      ),
     `findings ${discovery.name} ${state} ${JSON.stringify(discovery.counts)}`,
     { everyMs: isOpen ? 3_000 : 0 },
   );
@@ -34,20 +40,29 @@ export function FindingsPanel({ discovery }: { discovery: Discovery }) {
   const able = list.filter(canEnrol);
   const selected = able.filter(({ address }) => chosen.has(shortAddress(address)));
   const counts = discovery.counts ?? {};
-  const options = FINDING_STATES.filter((word) => Number(counts[word] ?? 0) > 0 || word === state).map((word): [string, string] => [word, `${word}, ${counts[word] ?? 0}`]);
+  const options = FINDING_STATES.filter((word) => Number(counts[word] ?? 0) > 0 || word === state).map(
+    (word): [string, string] => [word, `${word}, ${counts[word] ?? 0}`],
+  );
   const toggle = (addresses: string[], isChosen: boolean) => {
     const next = new Set(chosen);
     addresses.forEach((address) => (isChosen ? next.add(address) : next.delete(address)));
     setChosen(next);
   };
-  const enrol = () => openDialog((close) => <EnrolDialog discovery={discovery} findings={selected} close={close} changed={reload} />);
-  const why = whyNotCall("DiscoveryService/EnrolFindings") || (selected.length === 0 ? "Select new or moved machines" : "");
+  const enrol = () =>
+    openDialog((close) => <EnrolDialog discovery={discovery} findings={selected} close={close} changed={reload} />);
+  const why =
+    whyNotCall("DiscoveryService/EnrolFindings") || (selected.length === 0 ? "Select new or moved machines" : "");
   return (
     <Panel
       title={`Findings of ${idOf(discovery).slice(0, 8)}`}
       side={
         <>
-          <Pick label="state" value={state} set={(value) => setQuery({ state: value })} options={[["", "all"], ...options]} />
+          <Pick
+            label="state"
+            value={state}
+            set={(value) => setQuery({ state: value })}
+            options={[["", "all"], ...options]}
+          />
           {canChoose && (
             <Button kind="primary" why={why} onClick={enrol}>
               {selected.length > 0 ? `Enrol ${count(selected.length)}` : "Enrol"}
@@ -61,16 +76,31 @@ export function FindingsPanel({ discovery }: { discovery: Discovery }) {
       {data === undefined && error === null && <Loading what="the findings" />}
       {data !== undefined && list.length === 0 && (
         <Empty title={isOpen ? "Nothing was found yet" : "Nothing was found"}>
-          {!isOpen && <p>If all addresses are silent, the range is wrong, or the control plane's host cannot reach this network.</p>}
+          {!isOpen && (
+            <p>
+              If all addresses are silent, the range is wrong, or the control plane's host cannot reach this network.
+            </p>
+          )}
         </Empty>
       )}
-      {list.length > 0 && <Findings findings={list.slice(0, SHOWN)} able={able} chosen={chosen} toggle={canChoose ? toggle : null} />}
-      {list.length > SHOWN && <p class="note dim">The first {SHOWN} of {plural(list.length, "finding")}. Choose a state to see others.</p>}
+      {list.length > 0 && (
+        <Findings findings={list.slice(0, SHOWN)} able={able} chosen={chosen} toggle={canChoose ? toggle : null} />
+      )}
+      {list.length > SHOWN && (
+        <p class="note dim">
+          The first {SHOWN} of {plural(list.length, "finding")}. Choose a state to see others.
+        </p>
+      )}
     </Panel>
   );
 }
 
-function Findings({ findings, able, chosen, toggle }: {
+function Findings({
+  findings,
+  able,
+  chosen,
+  toggle,
+}: {
   findings: Finding[];
   able: Finding[];
   chosen: ReadonlySet<string>;
@@ -79,7 +109,7 @@ function Findings({ findings, able, chosen, toggle }: {
   const addresses = able.map(({ address }) => shortAddress(address));
   const isAll = addresses.length > 0 && addresses.every((address) => chosen.has(address));
   const box: Column<Finding> = {
-    title: "",
+    title: "select",
     cell: (finding) =>
       canEnrol(finding) && (
         <input
@@ -108,10 +138,26 @@ function Findings({ findings, able, chosen, toggle }: {
           { title: "state", cell: ({ state }) => <StateBadge state={findingState(state)} /> },
           { title: "node", cell: ({ node }) => (node ? <NodeLink id={short("nodes", node)} /> : <Dash />) },
           { title: "maker and model", isWide: true, cell: (one) => <Machine finding={one} /> },
-          { title: "serial", isWide: true, cell: ({ serial }) => (serial ? <span class="name">{serial}</span> : <Dash />) },
+          {
+            title: "serial",
+            isWide: true,
+            cell: ({ serial }) => (serial ? <span class="name">{serial}</span> : <Dash />),
+          },
           { title: "rack", isWide: true, cell: (one) => <span class="nowrap">{placeText(one) || <Dash />}</span> },
-          { title: "also at", isWide: true, cell: ({ otherAddresses }) => (otherAddresses ?? []).map(shortAddress).join(" ") },
-          { title: "why, and what to do", isWide: true, cell: ({ reason, state }) => <>{reason} <span class="dim">{advice(state)}</span></> },
+          {
+            title: "also at",
+            isWide: true,
+            cell: ({ otherAddresses }) => (otherAddresses ?? []).map(shortAddress).join(" "),
+          },
+          {
+            title: "why, and what to do",
+            isWide: true,
+            cell: ({ reason, state }) => (
+              <>
+                {reason} <span class="dim">{advice(state)}</span>
+              </>
+            ),
+          },
         ]}
       />
     </>

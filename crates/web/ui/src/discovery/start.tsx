@@ -20,7 +20,13 @@ export function StartDialog({ close, changed }: { close(): void; changed(): void
   const [factory, setFactory] = useState(false);
   const isEmpty = words(ranges).length === 0 && !leases && !ssdp;
   const badPort = words(ports).find((port) => !/^\d+$/.test(port) || Number(port) < 1 || Number(port) > 65_535);
-  const why = isEmpty ? "Give a range, or another source" : badPort ? `${badPort} is not a port` : username !== "" && password === "" ? "Give the password" : "";
+  const why = isEmpty
+    ? "Give a range, or another source"
+    : badPort
+      ? `${badPort} is not a port`
+      : username !== "" && password === ""
+        ? "Give the password"
+        : "";
   const command = [
     "rackwright discover start",
     ...words(ranges).map((range) => `--range ${shellWord(range)}`),
@@ -51,16 +57,32 @@ export function StartDialog({ close, changed }: { close(): void; changed(): void
         changed();
       }}
     >
-      <AreaField label="Ranges" help="10.0.0.0/22, 10.0.0.5-10.0.0.90, 10.0.0.5, fd00::/118; with commas or in lines." value={ranges} set={setRanges} />
+      <AreaField
+        label="Ranges"
+        help="10.0.0.0/22, 10.0.0.5-10.0.0.90, 10.0.0.5, fd00::/118; with commas or in lines."
+        value={ranges}
+        set={setRanges}
+      />
       <TextField label="Ports" placeholder="443" help="At most 4." value={ports} set={setPorts} />
       <div class="field-row">
-        <TextField label="User" help="Optional. At most two logins are tried at one BMC." value={username} set={setUsername} />
+        <TextField
+          label="User"
+          help="Optional. At most two logins are tried at one BMC."
+          value={username}
+          set={setUsername}
+        />
         <TextField label="Password" type="password" value={password} set={setPassword} />
       </div>
       <CheckField label="Leases that the control plane knows" value={leases} set={setLeases} />
       <CheckField label="Services that answer an SSDP search" value={ssdp} set={setSsdp} />
-      <CheckField label="After the given login, try the matching factory credentials" value={factory} set={setFactory} />
-      <p class="dim small">A table of BMCs and lease files on your computer: rackwright discover start --csv FILE, --leases FILE.</p>
+      <CheckField
+        label="After the given login, try the matching factory credentials"
+        value={factory}
+        set={setFactory}
+      />
+      <p class="dim small">
+        A table of BMCs and lease files on your computer: rackwright discover start --csv FILE, --leases FILE.
+      </p>
     </ConfirmDialog>
   );
 }

@@ -3,7 +3,20 @@ import { short } from "../names";
 import type { Tone, Word } from "../words";
 
 /** In the order in which the CLI counts them. */
-export const FINDING_STATES = ["new", "moved", "conflict", "login-needed", "login-refused", "unreadable", "unreachable", "known", "enrolled", "same", "not-redfish", "read"];
+export const FINDING_STATES = [
+  "new",
+  "moved",
+  "conflict",
+  "login-needed",
+  "login-refused",
+  "unreadable",
+  "unreachable",
+  "known",
+  "enrolled",
+  "same",
+  "not-redfish",
+  "read",
+];
 
 const ADVICE: Record<string, string> = {
   new: "enrol it",
@@ -42,7 +55,9 @@ export function phase({ phase: word, message }: Discovery): Word {
 
 /** `3 new, 12 known` */
 export function countsText({ counts = {} }: Discovery): string {
-  const parts = FINDING_STATES.filter((state) => Number(counts[state] ?? 0) > 0).map((state) => `${counts[state]} ${state}`);
+  const parts = FINDING_STATES.filter((state) => Number(counts[state] ?? 0) > 0).map(
+    (state) => `${counts[state]} ${state}`,
+  );
   return parts.join(", ") || "nothing found";
 }
 

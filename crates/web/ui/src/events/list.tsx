@@ -23,7 +23,10 @@ function attributes(event: Event): string {
 }
 
 export function EventTable({ events, hasTarget, caption }: { events: Event[]; hasTarget: boolean; caption: string }) {
-  const target = { title: "target", cell: (event: Event) => <ResourceLink name={event.target} shown={short("nodes", event.target)} /> };
+  const target = {
+    title: "target",
+    cell: (event: Event) => <ResourceLink name={event.target} shown={short("nodes", event.target)} />,
+  };
   return (
     <Table
       caption={caption}

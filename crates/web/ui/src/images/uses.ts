@@ -29,7 +29,13 @@ export function useImageUses(): Uses {
   const store = useNodes("");
   store.version.value;
   const { data: clusters } = useWork(
-    (signal): Promise<Cluster[]> => pages("ClusterService/ListClusters", { pageSize: 1_000, filter: "state != released" }, (page) => page.clusters, signal),
+    (signal): Promise<Cluster[]> =>
+      pages(
+        "ClusterService/ListClusters",
+        { pageSize: 1_000, filter: "state != released" },
+        (page) => page.clusters,
+        signal,
+      ),
     "clusters with images",
     { everyMs: 20_000 },
   );

@@ -22,21 +22,49 @@ function systemText({ osId, osVersion, kernel }: ImageVersion): string {
 }
 
 export function VersionTable({ versions, uses, changed }: { versions: ImageVersion[]; uses: Uses; changed(): void }) {
-  const remove = { title: "", cell: (version: ImageVersion) => <Delete name={version.name ?? ""} use={uses.of.get(imageShort(version.name))} isKnown={uses.isKnown} changed={changed} /> };
+  const remove = {
+    title: "actions",
+    cell: (version: ImageVersion) => (
+      <Delete
+        name={version.name ?? ""}
+        use={uses.of.get(imageShort(version.name))}
+        isKnown={uses.isKnown}
+        changed={changed}
+      />
+    ),
+  };
   return (
     <Table
       caption="Versions, newest first"
       rows={versions}
       keyOf={({ name }) => name ?? ""}
       columns={[
-        { title: "version", cell: ({ name }) => <Copy text={imageShort(name)} shown={last(name).slice(0, 15)} label="Copy the name" /> },
+        {
+          title: "version",
+          cell: ({ name }) => <Copy text={imageShort(name)} shown={last(name).slice(0, 15)} label="Copy the name" />,
+        },
         { title: "imported", cell: ({ createTime }) => <Ago time={createTime} bare /> },
         { title: "disk", isNumber: true, cell: ({ logicalBytes }) => bytes(logicalBytes) },
         { title: "data", isNumber: true, isWide: true, cell: ({ dataBytes }) => bytes(dataBytes) },
-        { title: "stored", isNumber: true, cell: (version) => <span title={`${plural(version.chunks ?? 0, "chunk")}, compressed`}>{bytes(version.compressedBytes)}</span> },
-        { title: "system", isWide: true, cell: (version) => systemText(version) || <span class="dim">no statement</span> },
+        {
+          title: "stored",
+          isNumber: true,
+          cell: (version) => (
+            <span title={`${plural(version.chunks ?? 0, "chunk")}, compressed`}>{bytes(version.compressedBytes)}</span>
+          ),
+        },
+        {
+          title: "system",
+          isWide: true,
+          cell: (version) => systemText(version) || <span class="dim">no statement</span>,
+        },
         { title: "source", isWide: true, cell: (version) => <Source version={version} /> },
-        { title: "signed by", isWide: true, cell: ({ signedBy }) => (signedBy ? <span class="name">{signedBy}</span> : <span class="dim">not signed</span>) },
+        {
+          title: "signed by",
+          isWide: true,
+          cell: ({ signedBy }) =>
+            signedBy ? <span class="name">{signedBy}</span> : <span class="dim">not signed</span>,
+        },
         { title: "used by", cell: ({ name }) => <UsedBy use={uses.of.get(imageShort(name))} isKnown={uses.isKnown} /> },
         ...(mayCall("ImageService/DeleteImage") ? [remove] : []),
       ]}
@@ -48,7 +76,10 @@ function Source({ version }: { version: ImageVersion }) {
   const { sourceSha256 } = version;
   return (
     <>
-      {formatWord(version.sourceFormat)} {sourceSha256 && <Copy text={`sha256:${sourceSha256}`} shown={`sha256:${sourceSha256.slice(0, 8)}…`} label="Copy the digest" />}
+      {formatWord(version.sourceFormat)}{" "}
+      {sourceSha256 && (
+        <Copy text={`sha256:${sourceSha256}`} shown={`sha256:${sourceSha256.slice(0, 8)}…`} label="Copy the digest" />
+      )}
     </>
   );
 }
@@ -71,10 +102,25 @@ function UsedBy({ use, isKnown }: { use: Use | undefined; isKnown: boolean }) {
 }
 
 /** Deletes an image, or one version of it. */
-export function Delete({ name, use, isKnown, changed, label = "Delete" }: { name: string; use: Use | undefined; isKnown: boolean; changed(): void; label?: string }) {
+export function Delete({
+  name,
+  use,
+  isKnown,
+  changed,
+  label = "Delete",
+}: {
+  name: string;
+  use: Use | undefined;
+  isKnown: boolean;
+  changed(): void;
+  label?: string;
+}) {
   const isVersion = name.includes("/versions/");
   const word = isVersion ? imageShort(name) : short("images", name);
-  const used = use === undefined ? "" : `It is used by ${[use.nodes > 0 && plural(use.nodes, "node"), use.clusters.length > 0 && plural(use.clusters.length, "cluster")].filter(Boolean).join(" and ")}`;
+  const used =
+    use === undefined
+      ? ""
+      : `It is used by ${[use.nodes > 0 && plural(use.nodes, "node"), use.clusters.length > 0 && plural(use.clusters.length, "cluster")].filter(Boolean).join(" and ")}`;
   const open = () =>
     openDialog((close) => (
       <ConfirmDialog

@@ -27,7 +27,8 @@ const DAYS: [string, string][] = [
 /** Keys with which programs call as a member. */
 export function ApiKeysPanel() {
   const { data, error, reload } = useWork(
-    (signal): Promise<ApiKey[]> => pages("SessionService/ListApiKeys", { pageSize: 1_000 }, ({ apiKeys }) => apiKeys, signal),
+    (signal): Promise<ApiKey[]> =>
+      pages("SessionService/ListApiKeys", { pageSize: 1_000 }, ({ apiKeys }) => apiKeys, signal),
     "API keys",
     { everyMs: 15_000 },
   );
@@ -63,9 +64,13 @@ export function ApiKeysPanel() {
             { title: "ends", isWide: true, cell: ({ expireTime }) => <Until time={expireTime} /> },
             { title: "id", isWide: true, cell: ({ name }) => <Copy text={short("apiKeys", name)} /> },
             {
-              title: "",
+              title: "actions",
               cell: (key) => (
-                <Button kind="quiet" why={whyNotCall("SessionService/DeleteApiKey")} onClick={() => openDialog((close) => <DeleteDialog apiKey={key} close={close} changed={reload} />)}>
+                <Button
+                  kind="quiet"
+                  why={whyNotCall("SessionService/DeleteApiKey")}
+                  onClick={() => openDialog((close) => <DeleteDialog apiKey={key} close={close} changed={reload} />)}
+                >
                   Delete
                 </Button>
               ),
@@ -85,7 +90,11 @@ function CreateDialog({ close, changed }: { close(): void; changed(): void }) {
   const [days, setDays] = useState("90");
   const text = label.trim();
   const why = text === "" ? "Say what the key is for" : text.length > 100 ? "At most 100 characters" : "";
-  const words = [`rackwright api-key create ${shellWord(text || "LABEL")}`, role !== own && `--role ${roleWord(role)}`, days !== "90" && `--lifetime ${days}d`];
+  const words = [
+    `rackwright api-key create ${shellWord(text || "LABEL")}`,
+    role !== own && `--role ${roleWord(role)}`,
+    days !== "90" && `--lifetime ${days}d`,
+  ];
   return (
     <ConfirmDialog
       title="Create an API key"
@@ -100,7 +109,12 @@ function CreateDialog({ close, changed }: { close(): void; changed(): void }) {
       }}
     >
       <TextField label="What it is for" placeholder="nightly report" value={label} set={setLabel} />
-      <SelectField label="Role" value={role} set={(value) => setRole(value as Role)} options={[own, ...(less ? [less] : [])].map((one): [string, string] => [one, roleWord(one)])} />
+      <SelectField
+        label="Role"
+        value={role}
+        set={(value) => setRole(value as Role)}
+        options={[own, ...(less ? [less] : [])].map((one): [string, string] => [one, roleWord(one)])}
+      />
       <SelectField label="Valid for" value={days} set={setDays} options={DAYS} />
     </ConfirmDialog>
   );
@@ -111,9 +125,19 @@ function SecretDialog({ created, close }: { created: CreateApiKeyResponse; close
   const { key = "", apiKey } = created;
   const curl = `curl -H 'Authorization: Bearer ${key}' ${window.location.origin}/v1/nodes`;
   return (
-    <Dialog title="The API key" close={close} onSubmit={close} foot={<Button type="submit" kind="primary">Done</Button>}>
+    <Dialog
+      title="The API key"
+      close={close}
+      onSubmit={close}
+      foot={
+        <Button type="submit" kind="primary">
+          Done
+        </Button>
+      }
+    >
       <p>
-        For {apiKey?.label}, as {roleWord(apiKey?.role)}, until {stamp(apiKey?.expireTime)}. <strong>The secret is shown only now.</strong>
+        For {apiKey?.label}, as {roleWord(apiKey?.role)}, until {stamp(apiKey?.expireTime)}.{" "}
+        <strong>The secret is shown only now.</strong>
       </p>
       <p class="secret">
         <Copy text={key} label="Copy the key" />

@@ -23,7 +23,8 @@ function clientText(client: string | undefined): string {
 /** Browsers that are logged in to the web console. */
 export function SessionsPanel() {
   const { data, error, reload } = useWork(
-    (signal): Promise<Session[]> => pages("SessionService/ListSessions", { pageSize: 1_000 }, ({ sessions }) => sessions, signal),
+    (signal): Promise<Session[]> =>
+      pages("SessionService/ListSessions", { pageSize: 1_000 }, ({ sessions }) => sessions, signal),
     "sessions",
     { everyMs: 15_000 },
   );
@@ -54,9 +55,13 @@ export function SessionsPanel() {
             { title: "last use", cell: ({ lastUseTime }) => <Ago time={lastUseTime} /> },
             { title: "ends", isWide: true, cell: ({ expireTime }) => <Until time={expireTime} /> },
             {
-              title: "",
+              title: "actions",
               cell: (one) => (
-                <Button kind="quiet" why={whyNotCall("SessionService/EndSession")} onClick={() => openDialog((close) => <EndDialog one={one} close={close} changed={reload} />)}>
+                <Button
+                  kind="quiet"
+                  why={whyNotCall("SessionService/EndSession")}
+                  onClick={() => openDialog((close) => <EndDialog one={one} close={close} changed={reload} />)}
+                >
                   End
                 </Button>
               ),
@@ -73,7 +78,11 @@ function EndDialog({ one, close, changed }: { one: Session; close(): void; chang
     <ConfirmDialog
       title="End the session"
       close={close}
-      effect={one.current ? "This browser has to log in again." : `The browser of ${one.member} at ${one.address} has to log in again. Its open streams and consoles end at once.`}
+      effect={
+        one.current
+          ? "This browser has to log in again."
+          : `The browser of ${one.member} at ${one.address} has to log in again. Its open streams and consoles end at once.`
+      }
       isDanger
       commands={[`rackwright session end ${short("sessions", one.name)}`]}
       send={() => change("SessionService/EndSession", { name: one.name })}

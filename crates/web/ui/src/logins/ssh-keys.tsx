@@ -48,7 +48,10 @@ export function SshKeysPanel() {
           columns={[
             { title: "fingerprint", cell: ({ fingerprint }) => <Copy text={fingerprint ?? ""} /> },
             { title: "registered", cell: ({ createTime }) => <Ago time={createTime} /> },
-            { title: "", cell: (key) => mayCall("ConsoleService/RemoveSshKey") && <Remove sshKey={key} changed={reload} /> },
+            {
+              title: "actions",
+              cell: (key) => mayCall("ConsoleService/RemoveSshKey") && <Remove sshKey={key} changed={reload} />,
+            },
           ]}
         />
       )}
@@ -59,7 +62,14 @@ export function SshKeysPanel() {
 function AddDialog({ close, changed }: { close(): void; changed(): void }) {
   const [text, setText] = useState("");
   const key = text.trim();
-  const why = key === "" ? "Paste a public key" : /PRIVATE KEY/.test(key) ? "This is a private key: paste the public one" : KEY.test(key) && !key.includes("\n") ? "" : "One line with an Ed25519 or ECDSA key";
+  const why =
+    key === ""
+      ? "Paste a public key"
+      : /PRIVATE KEY/.test(key)
+        ? "This is a private key: paste the public one"
+        : KEY.test(key) && !key.includes("\n")
+          ? ""
+          : "One line with an Ed25519 or ECDSA key";
   return (
     <ConfirmDialog
       title="Add a key"

@@ -28,7 +28,12 @@ export function RoleDialog({ member, close, changed }: Props) {
       send={() => change("AuthService/SetMemberRole", { name: member.name, role })}
       done={changed}
     >
-      <SelectField label="Role" value={role} set={(value) => setRole(value as Role)} options={roleOptions(alike(member.role))} />
+      <SelectField
+        label="Role"
+        value={role}
+        set={(value) => setRole(value as Role)}
+        options={roleOptions(alike(member.role))}
+      />
     </ConfirmDialog>
   );
 }

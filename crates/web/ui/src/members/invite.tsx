@@ -60,7 +60,9 @@ export function InviteDialog({ close, changed }: { close(): void; changed(): voi
     >
       <TextField label="Name" placeholder={own === "" ? "bob" : `bob@${own}`} value={member} set={setMember} />
       <SelectField label="Role" value={role} set={(value) => setRole(value as Role)} options={roleOptions(roles)} />
-      {needsCustomer && own === "" && <TextField label="Customer" value={customer} set={setCustomer} choices={customers} />}
+      {needsCustomer && own === "" && (
+        <TextField label="Customer" value={customer} set={setCustomer} choices={customers} />
+      )}
       <SelectField label="The command is valid for" value={lifetime} set={setLifetime} options={LIFETIMES} />
     </ConfirmDialog>
   );
@@ -70,11 +72,25 @@ export function InviteDialog({ close, changed }: { close(): void; changed(): voi
 function TokenDialog({ member, token, close }: { member: string; token: CreateTokenResponse; close(): void }) {
   const server = `https://${window.location.hostname}:${GRPC_PORT}`;
   return (
-    <Dialog title={`${member} can log in`} close={close} onSubmit={close} foot={<Button type="submit" kind="primary">Done</Button>}>
+    <Dialog
+      title={`${member} can log in`}
+      close={close}
+      onSubmit={close}
+      foot={
+        <Button type="submit" kind="primary">
+          Done
+        </Button>
+      }
+    >
       <p>
-        Once, until {stamp(token.expireTime)}, with this command. <strong>It is shown only now</strong>; give it to {member} over a safe way.
+        Once, until {stamp(token.expireTime)}, with this command. <strong>It is shown only now</strong>; give it to{" "}
+        {member} over a safe way.
       </p>
-      <AsCli commands={[`rackwright login --server ${server} --ca-sha256 ${token.caSha256 ?? ""} --token ${token.token ?? ""}`]} />
+      <AsCli
+        commands={[
+          `rackwright login --server ${server} --ca-sha256 ${token.caSha256 ?? ""} --token ${token.token ?? ""}`,
+        ]}
+      />
       <p class="dim small">If the control plane has another address or port for the CLI, change it after --server.</p>
     </Dialog>
   );

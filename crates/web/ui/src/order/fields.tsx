@@ -15,20 +15,36 @@ interface Props {
 export function PlacementFields({ wanted, set, skus, customers }: Props) {
   return (
     <>
-      <TextField label="Customer" help="A customer of the site: its promises about power and cooling hold for the cluster." value={wanted.customer} set={(customer) => set({ customer })} choices={customers} />
+      <TextField
+        label="Customer"
+        help="A customer of the site: its promises about power and cooling hold for the cluster."
+        value={wanted.customer}
+        set={(customer) => set({ customer })}
+        choices={customers}
+      />
       {skus.length > 0 ? (
         <SelectField
           label="SKU"
           value={wanted.sku}
           set={(value) => set({ sku: value })}
-          options={[["", "Choose a SKU"], ...skus.map((one): [string, string] => [one.sku ?? "", `${one.sku}, ${count(one.freeNodes ?? 0)} free`])]}
+          options={[
+            ["", "Choose a SKU"],
+            ...skus.map((one): [string, string] => [one.sku ?? "", `${one.sku}, ${count(one.freeNodes ?? 0)} free`]),
+          ]}
         />
       ) : (
         <TextField label="SKU" value={wanted.sku} set={(value) => set({ sku: value })} />
       )}
       <div class="field-row">
         <TextField label="Nodes in use" type="number" min={1} value={wanted.nodes} set={(nodes) => set({ nodes })} />
-        <TextField label="Spares" type="number" min={0} help="Each can replace any node." value={wanted.spares} set={(spares) => set({ spares })} />
+        <TextField
+          label="Spares"
+          type="number"
+          min={0}
+          help="Each can replace any node."
+          value={wanted.spares}
+          set={(spares) => set({ spares })}
+        />
         <BandwidthField value={wanted.bandwidth} set={(bandwidth) => set({ bandwidth })} />
       </div>
     </>
@@ -40,7 +56,14 @@ function BandwidthField({ value, set }: { value: string; set(value: string): voi
     <Field label="Bandwidth" help="Or nodes to uplinks, such as 2:1.">
       {(id) => (
         <>
-          <input id={id} type="text" list={`${id}-choices`} autocomplete="off" value={value} onInput={(event) => set(event.currentTarget.value)} />
+          <input
+            id={id}
+            type="text"
+            list={`${id}-choices`}
+            autocomplete="off"
+            value={value}
+            onInput={(event) => set(event.currentTarget.value)}
+          />
           <datalist id={`${id}-choices`}>
             <option value="non-blocking" />
             <option value="best-effort" />
@@ -58,11 +81,33 @@ export function DeploymentFields({ wanted, set }: Pick<Props, "wanted" | "set">)
     <>
       <TextField label="Name of the cluster" placeholder="alpha" value={wanted.name} set={(name) => set({ name })} />
       <ImageField value={wanted.image} set={(image) => set({ image })} none="Choose an image" />
-      <AreaField label="SSH public keys, one in each line" help="They may log in to every node." value={wanted.keys} set={(keys) => set({ keys })} />
-      <AreaField label="cloud-config" help="Optional. It is stored encrypted until the release, and never shown." value={wanted.userData} set={(userData) => set({ userData })} />
+      <AreaField
+        label="SSH public keys, one in each line"
+        help="They may log in to every node."
+        value={wanted.keys}
+        set={(keys) => set({ keys })}
+      />
+      <AreaField
+        label="cloud-config"
+        help="Optional. It is stored encrypted until the release, and never shown."
+        value={wanted.userData}
+        set={(userData) => set({ userData })}
+      />
       <div class="field-row">
-        <TextField label="End of the lease, UTC" type="datetime-local" help="Empty: no end. At the end the cluster is released." value={wanted.leaseEnd} set={(leaseEnd) => set({ leaseEnd })} />
-        <TextField label="Labels" placeholder="team=ml" help="Optional, with commas between them." value={wanted.labels} set={(labels) => set({ labels })} />
+        <TextField
+          label="End of the lease, UTC"
+          type="datetime-local"
+          help="Empty: no end. At the end the cluster is released."
+          value={wanted.leaseEnd}
+          set={(leaseEnd) => set({ leaseEnd })}
+        />
+        <TextField
+          label="Labels"
+          placeholder="team=ml"
+          help="Optional, with commas between them."
+          value={wanted.labels}
+          set={(labels) => set({ labels })}
+        />
       </div>
     </>
   );

@@ -32,14 +32,19 @@ export function PlanPanel({ plan, isOld, sku, bandwidth }: Props) {
     );
   }
   return (
-    <Panel title="Plan" side={isOld ? <span>of an earlier request: plan again</span> : <StateBadge state={plan.fits ? FITS : REFUSED} />}>
+    <Panel
+      title="Plan"
+      side={isOld ? <span>of an earlier request: plan again</span> : <StateBadge state={plan.fits ? FITS : REFUSED} />}
+    >
       {plan.fits ? <Fitting plan={plan} sku={sku} /> : <Refused plan={plan} sku={sku} bandwidth={bandwidth} />}
     </Panel>
   );
 }
 
 function Fitting({ plan, sku }: { plan: ClusterPlan; sku: SkuCapacity | undefined }) {
-  const [nodes, spares] = [plan.nodes, plan.spares].map((names) => (names ?? []).map((name) => short("nodes", name))) as [string[], string[]];
+  const [nodes, spares] = [plan.nodes, plan.spares].map((names) =>
+    (names ?? []).map((name) => short("nodes", name)),
+  ) as [string[], string[]];
   const price = sku ? hourly(sku, nodes.length + spares.length) : "";
   return (
     <>
@@ -49,7 +54,14 @@ function Fitting({ plan, sku }: { plan: ClusterPlan; sku: SkuCapacity | undefine
           ["nodes", <span class="name">{listed(nodes)}</span>],
           ["spares", spares.length > 0 ? <span class="name">{listed(spares)}</span> : <Dash />],
           ["power", `${kilowatts(plan.reservedWatts)} would be reserved`],
-          ["price", price ? `${price} an hour for ${plural(nodes.length + spares.length, "node")} at the site's list price` : <span class="dim">the site has no price for this SKU</span>],
+          [
+            "price",
+            price ? (
+              `${price} an hour for ${plural(nodes.length + spares.length, "node")} at the site's list price`
+            ) : (
+              <span class="dim">the site has no price for this SKU</span>
+            ),
+          ],
         ]}
       />
     </>

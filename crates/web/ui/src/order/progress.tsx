@@ -18,7 +18,8 @@ export function OrderProgress({ started }: { started: Operation }) {
   return (
     <Panel title={`Cluster ${name} is ordered`} side={<ClusterStateBadge state={state} />}>
       <p role="status">
-        <OperationBadge operation={operation} /> {!operation.done && <Bar percent={operation.progress?.percent ?? 0} label={`building ${name}`} />}{" "}
+        <OperationBadge operation={operation} />{" "}
+        {!operation.done && <Bar percent={operation.progress?.percent ?? 0} label={`building ${name}`} />}{" "}
         {progressText(operation)}
       </p>
       {waitingFor && <p class="dim">It waits for {waitingFor}.</p>}

@@ -36,7 +36,9 @@ export function whyNotPlan({ customer, sku, nodes, spares, bandwidth }: Wanted):
   if (!wholes(nodes, 1) || !wholes(spares, 0)) {
     return "Give whole numbers: at least one node";
   }
-  return BANDWIDTH.test(bandwidth.trim()) ? "" : "The bandwidth is non-blocking, best-effort, or nodes to uplinks such as 2:1";
+  return BANDWIDTH.test(bandwidth.trim())
+    ? ""
+    : "The bandwidth is non-blocking, best-effort, or nodes to uplinks such as 2:1";
 }
 
 /** Why it cannot be created yet, though it fits; empty: it can. */

@@ -12,9 +12,9 @@ import { PlacementPanel } from "../clusters/picture";
 import { stateOf, wantedText } from "../clusters/words";
 import { EventTable } from "../events/list";
 import { useEvents, type Events } from "../events/stream";
-import { Code } from "../parts/code";
 import { AsCli, PageHead, Panel } from "../parts/panel";
 import { Empty, Loading, Problem } from "../parts/problem";
+import { Prose } from "../parts/prose";
 import { ClusterStateBadge } from "../parts/state";
 import type { PageProps } from "../routes";
 import { isOfSite } from "../session";
@@ -58,7 +58,13 @@ function Missing({ id, called }: { id: string; called: ReturnType<typeof useCall
   );
 }
 
-function Shown({ cluster, id, error, events, changed }: {
+function Shown({
+  cluster,
+  id,
+  error,
+  events,
+  changed,
+}: {
   cluster: Cluster;
   id: string;
   error: Parameters<typeof Problem>[0]["error"];
@@ -102,7 +108,15 @@ function Shown({ cluster, id, error, events, changed }: {
         <PackPanel name={id} pack={pack} />
       </div>
       <EventsPanel events={events} />
-      <AsCli commands={[`rackwright cluster get ${id}`, `rackwright cluster explain ${id}`, `rackwright cluster watch ${id}`, `rackwright cluster pack ${id} ${id}/`, `rackwright events --target clusters/${id}`]} />
+      <AsCli
+        commands={[
+          `rackwright cluster get ${id}`,
+          `rackwright cluster explain ${id}`,
+          `rackwright cluster watch ${id}`,
+          `rackwright cluster pack ${id} ${id}/`,
+          `rackwright events --target clusters/${id}`,
+        ]}
+      />
     </>
   );
 }
@@ -118,12 +132,18 @@ function Standing({ cluster }: { cluster: Cluster }) {
     <section class="standing" aria-label="What it waits for, and what to do">
       {reason && (
         <p>
-          <span class="standing-name">reason</span> <span class="bad-text">{reason}</span>
+          <span class="standing-name">reason</span>{" "}
+          <span class="bad-text">
+            <Prose text={reason} />
+          </span>
         </p>
       )}
       {waitingFor && (
         <p>
-          <span class="standing-name">waits for</span> {waitingFor}
+          <span class="standing-name">waits for</span>{" "}
+          <span>
+            <Prose text={waitingFor} />
+          </span>
         </p>
       )}
       {next.length > 0 && (
@@ -132,7 +152,7 @@ function Standing({ cluster }: { cluster: Cluster }) {
           <ul>
             {next.map((hint) => (
               <li key={hint}>
-                <Code text={hint} />
+                <Prose text={hint} />
               </li>
             ))}
           </ul>
@@ -148,7 +168,13 @@ function EventsPanel({ events }: { events: Events }) {
     <Panel title="Events" side={list.length > SHOWN_EVENTS && `the newest ${SHOWN_EVENTS} of ${list.length}`} isFlush>
       <Problem error={events.error.value} doing="follow the events" retry={events.retry} />
       {list.length === 0 && events.error.value === null && <Empty title="No event of it is stored" />}
-      {list.length > 0 && <EventTable events={list.slice(0, SHOWN_EVENTS)} hasTarget={false} caption="Events of the cluster, newest first" />}
+      {list.length > 0 && (
+        <EventTable
+          events={list.slice(0, SHOWN_EVENTS)}
+          hasTarget={false}
+          caption="Events of the cluster, newest first"
+        />
+      )}
     </Panel>
   );
 }

@@ -26,9 +26,19 @@ export function ClustersPage() {
         {data ? subtitle(data) : "Reading the clusters"}
       </PageHead>
       <div class="toolbar">
-        <Pick label="state" value={state} set={(value) => setQuery({ state: value })} options={[["", "all"], ...CLUSTER_STATES.map((word): [string, string] => [word, word])]} />
+        <Pick
+          label="state"
+          value={state}
+          set={(value) => setQuery({ state: value })}
+          options={[["", "all"], ...CLUSTER_STATES.map((word): [string, string] => [word, word])]}
+        />
         {!isOwn && (
-          <Pick label="customer" value={customer} set={(value) => setQuery({ customer: value })} options={[["", "all"], ...withChosen(customers, customer)]} />
+          <Pick
+            label="customer"
+            value={customer}
+            set={(value) => setQuery({ customer: value })}
+            options={[["", "all"], ...withChosen(customers, customer)]}
+          />
         )}
       </div>
       <Panel title="Clusters" isFlush>
@@ -38,7 +48,14 @@ export function ClustersPage() {
         {data !== undefined && data.length > 0 && <ClusterTable clusters={sorted(data)} hasCustomer={!isOwn} />}
       </Panel>
       {(isOwn || customers.length > 0) && <Capacity customers={customers} chosen={customer} isOwn={isOwn} />}
-      <AsCli commands={[filter === "" ? "rackwright cluster list" : `rackwright cluster list --filter ${shellWord(filter)}`, isOwn ? "rackwright capacity" : `rackwright capacity --customer ${shellWord(customer || customers[0] || "NAME")}`]} />
+      <AsCli
+        commands={[
+          filter === "" ? "rackwright cluster list" : `rackwright cluster list --filter ${shellWord(filter)}`,
+          isOwn
+            ? "rackwright capacity"
+            : `rackwright capacity --customer ${shellWord(customer || customers[0] || "NAME")}`,
+        ]}
+      />
     </>
   );
 }
@@ -49,7 +66,19 @@ function withChosen(customers: string[], chosen: string): [string, string][] {
 }
 
 /** Those that need somebody first, those that are over last. */
-const ORDER = ["failed", "degraded", "reimaging", "resizing", "releasing", "building", "validating", "reserved", "ready", "unknown", "released"];
+const ORDER = [
+  "failed",
+  "degraded",
+  "reimaging",
+  "resizing",
+  "releasing",
+  "building",
+  "validating",
+  "reserved",
+  "ready",
+  "unknown",
+  "released",
+];
 
 function sorted(clusters: Cluster[]): Cluster[] {
   const rank = (cluster: Cluster) => ORDER.indexOf(stateOf(cluster));
@@ -78,7 +107,12 @@ function Capacity({ customers, chosen, isOwn }: { customers: string[]; chosen: s
     <div class="stack">
       {!isOwn && (
         <div class="toolbar">
-          <Pick label="capacity for" value={customer} set={(value) => setQuery({ capacity: value })} options={withChosen(customers, customer)} />
+          <Pick
+            label="capacity for"
+            value={customer}
+            set={(value) => setQuery({ capacity: value })}
+            options={withChosen(customers, customer)}
+          />
         </div>
       )}
       <CapacityPanel customer={customer} />

@@ -27,7 +27,9 @@ export function DiscoveryPage() {
         title="Discovery"
         side={
           <>
-            {chosen && chosen.phase !== "done" && mayCall("OperationService/CancelOperation") && <Cancel discovery={chosen} changed={reload} />}
+            {chosen && chosen.phase !== "done" && mayCall("OperationService/CancelOperation") && (
+              <Cancel discovery={chosen} changed={reload} />
+            )}
             {canStart && (
               <Button kind="primary" why={whyNotCall("DiscoveryService/StartDiscovery")} onClick={start}>
                 Start a discovery
@@ -36,14 +38,23 @@ export function DiscoveryPage() {
           </>
         }
       >
-        {list[0] ? `The newest: ${countsText(list[0])}` : "BMCs of the management network, and the machines behind them"}
+        {list[0]
+          ? `The newest: ${countsText(list[0])}`
+          : "BMCs of the management network, and the machines behind them"}
       </PageHead>
       <Problem error={error} doing="list the discoveries" retry={reload} />
       {data === undefined && error === null && <Loading what="the discoveries" />}
       {data !== undefined && <DiscoveriesPanel discoveries={list} chosen={chosen ? idOf(chosen) : ""} />}
       {chosen && <FindingsPanel key={chosen.name} discovery={chosen} />}
-      {id !== "" && data !== undefined && chosen === undefined && <p class="dim">There is no discovery {id} any more: the newest 50 ended ones are kept.</p>}
-      <AsCli commands={["rackwright discover list", chosen ? `rackwright discover show ${idOf(chosen)}` : "rackwright discover start --range 10.0.0.0/22"]} />
+      {id !== "" && data !== undefined && chosen === undefined && (
+        <p class="dim">There is no discovery {id} any more: the newest 50 ended ones are kept.</p>
+      )}
+      <AsCli
+        commands={[
+          "rackwright discover list",
+          chosen ? `rackwright discover show ${idOf(chosen)}` : "rackwright discover start --range 10.0.0.0/22",
+        ]}
+      />
     </>
   );
 }
@@ -57,7 +68,9 @@ function Cancel({ discovery, changed }: { discovery: Discovery; changed(): void 
         effect="The search ends. The findings so far are kept, and can be enrolled."
         isDanger
         commands={[`rackwright operation cancel ${last(discovery.operation || discovery.name)}`]}
-        send={() => change("OperationService/CancelOperation", { name: discovery.operation || `operations/${idOf(discovery)}` })}
+        send={() =>
+          change("OperationService/CancelOperation", { name: discovery.operation || `operations/${idOf(discovery)}` })
+        }
         done={changed}
       />
     ));

@@ -18,13 +18,15 @@ const POLL_MS = 15_000;
 
 export function MembersPage() {
   const members = useWork(
-    (signal): Promise<Member[]> => pages("AuthService/ListMembers", { pageSize: 1_000 }, (page) => page.members, signal),
+    (signal): Promise<Member[]> =>
+      pages("AuthService/ListMembers", { pageSize: 1_000 }, (page) => page.members, signal),
     "members",
     { everyMs: POLL_MS },
   );
   const hasTokens = mayCall("AuthService/ListTokens");
   const tokens = useWork(
-    (signal): Promise<MemberToken[]> => pages("AuthService/ListTokens", { pageSize: 1_000 }, (page) => page.tokens, signal),
+    (signal): Promise<MemberToken[]> =>
+      pages("AuthService/ListTokens", { pageSize: 1_000 }, (page) => page.tokens, signal),
     "tokens",
     { everyMs: POLL_MS, isWanted: hasTokens },
   );
@@ -46,19 +48,34 @@ export function MembersPage() {
           )
         }
       >
-        {ownCustomer() === "" ? "People and programs that may log in to the site" : `People and programs that may log in for ${ownCustomer()}`}
+        {ownCustomer() === ""
+          ? "People and programs that may log in to the site"
+          : `People and programs that may log in for ${ownCustomer()}`}
       </PageHead>
       <MembersPanel members={members} changed={changed} />
       {hasTokens && <TokensPanel tokens={tokens} changed={changed} />}
-      <AsCli commands={["rackwright member list", ...(hasTokens ? ["rackwright token list"] : []), ...(canInvite ? ["rackwright token create MEMBER --role ROLE"] : [])]} />
+      <AsCli
+        commands={[
+          "rackwright member list",
+          ...(hasTokens ? ["rackwright token list"] : []),
+          ...(canInvite ? ["rackwright token create MEMBER --role ROLE"] : []),
+        ]}
+      />
     </>
   );
 }
 
 function MembersPanel({ members, changed }: { members: Called<Member[]>; changed(): void }) {
   const list = members.data ?? [];
-  const customer: Column<Member> = { title: "customer", isWide: true, cell: (member) => member.customer || <span class="dim">the site</span> };
-  const actions: Column<Member> = { title: "", cell: (member) => <MemberActions member={member} changed={changed} /> };
+  const customer: Column<Member> = {
+    title: "customer",
+    isWide: true,
+    cell: (member) => member.customer || <span class="dim">the site</span>,
+  };
+  const actions: Column<Member> = {
+    title: "actions",
+    cell: (member) => <MemberActions member={member} changed={changed} />,
+  };
   return (
     <Panel title="Members" side={members.data && plural(list.length, "member")} isFlush>
       <Problem error={members.error} doing="list the members" retry={members.reload} />
@@ -73,8 +90,16 @@ function MembersPanel({ members, changed }: { members: Called<Member[]>; changed
             { title: "role", cell: ({ role }) => roleWord(role) },
             ...(ownCustomer() === "" ? [customer] : []),
             { title: "joined", isWide: true, cell: ({ createTime }) => <Ago time={createTime} bare /> },
-            { title: "last use", cell: ({ lastUseTime }) => (lastUseTime ? <Ago time={lastUseTime} /> : <span class="dim">unknown</span>) },
-            { title: "certificate ends", isWide: true, cell: ({ certificateExpireTime }) => (certificateExpireTime ? <Until time={certificateExpireTime} /> : <Dash />) },
+            {
+              title: "last use",
+              cell: ({ lastUseTime }) => (lastUseTime ? <Ago time={lastUseTime} /> : <span class="dim">unknown</span>),
+            },
+            {
+              title: "certificate ends",
+              isWide: true,
+              cell: ({ certificateExpireTime }) =>
+                certificateExpireTime ? <Until time={certificateExpireTime} /> : <Dash />,
+            },
             ...(mayCall("AuthService/SetMemberRole") ? [actions] : []),
           ]}
         />
@@ -97,13 +122,25 @@ function MemberActions({ member, changed }: { member: Member; changed(): void })
   const props = { member, changed };
   return (
     <span class="row-actions">
-      <Button kind="quiet" why={whyNotCall("AuthService/SetMemberRole")} onClick={() => openDialog((close) => <RoleDialog {...props} close={close} />)}>
+      <Button
+        kind="quiet"
+        why={whyNotCall("AuthService/SetMemberRole")}
+        onClick={() => openDialog((close) => <RoleDialog {...props} close={close} />)}
+      >
         Set role
       </Button>
-      <Button kind="quiet" why={whyNotCall("AuthService/RevokeMember")} onClick={() => openDialog((close) => <RevokeDialog {...props} close={close} />)}>
+      <Button
+        kind="quiet"
+        why={whyNotCall("AuthService/RevokeMember")}
+        onClick={() => openDialog((close) => <RevokeDialog {...props} close={close} />)}
+      >
         Revoke
       </Button>
-      <Button kind="quiet" why={whyNotCall("AuthService/DeleteMember")} onClick={() => openDialog((close) => <DeleteMemberDialog {...props} close={close} />)}>
+      <Button
+        kind="quiet"
+        why={whyNotCall("AuthService/DeleteMember")}
+        onClick={() => openDialog((close) => <DeleteMemberDialog {...props} close={close} />)}
+      >
         Delete
       </Button>
     </span>
@@ -113,9 +150,13 @@ function MemberActions({ member, changed }: { member: Member; changed(): void })
 function TokensPanel({ tokens, changed }: { tokens: Called<MemberToken[]>; changed(): void }) {
   const list = tokens.data ?? [];
   const remove: Column<MemberToken> = {
-    title: "",
+    title: "actions",
     cell: (token) => (
-      <Button kind="quiet" why={whyNotCall("AuthService/DeleteToken")} onClick={() => openDialog((close) => <DeleteTokenDialog token={token} close={close} changed={changed} />)}>
+      <Button
+        kind="quiet"
+        why={whyNotCall("AuthService/DeleteToken")}
+        onClick={() => openDialog((close) => <DeleteTokenDialog token={token} close={close} changed={changed} />)}
+      >
         Delete
       </Button>
     ),
@@ -133,7 +174,11 @@ function TokensPanel({ tokens, changed }: { tokens: Called<MemberToken[]>; chang
             { title: "member", cell: ({ member }) => <span class="name">{member}</span> },
             { title: "role", cell: ({ role }) => roleWord(role) },
             { title: "customer", isWide: true, cell: ({ customer }) => customer || <span class="dim">the site</span> },
-            { title: "made by", isWide: true, cell: ({ createdBy }) => createdBy || <span class="dim">the control plane's host</span> },
+            {
+              title: "made by",
+              isWide: true,
+              cell: ({ createdBy }) => createdBy || <span class="dim">the control plane's host</span>,
+            },
             { title: "ends", cell: ({ expireTime }) => <Until time={expireTime} /> },
             { title: "id", isWide: true, cell: ({ name }) => <Copy text={short("tokens", name)} /> },
             ...(mayCall("AuthService/DeleteToken") ? [remove] : []),

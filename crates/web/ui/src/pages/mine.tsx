@@ -43,7 +43,14 @@ export function MinePage() {
       </Panel>
       <CapacityPanel customer="" />
       <ChangesPanel />
-      <AsCli commands={["rackwright cluster list", "rackwright node list", "rackwright capacity", "rackwright operation list"]} />
+      <AsCli
+        commands={[
+          "rackwright cluster list",
+          "rackwright node list",
+          "rackwright capacity",
+          "rackwright operation list",
+        ]}
+      />
     </>
   );
 }
@@ -59,7 +66,9 @@ function ChangesPanel() {
       <Panel title="What changed" side={<a href="/activity">All activity</a>} isFlush>
         <Problem error={error} doing="read the operations" retry={reload} />
         {data === undefined && error === null && <Loading what="the operations" />}
-        {data !== undefined && operations.length === 0 && <Empty title="Nothing was requested for your nodes and clusters yet" />}
+        {data !== undefined && operations.length === 0 && (
+          <Empty title="Nothing was requested for your nodes and clusters yet" />
+        )}
         {operations.length > 0 && <OperationTable operations={operations} hasTarget changed={reload} />}
       </Panel>
       {seen.length > 0 && (

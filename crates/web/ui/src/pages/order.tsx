@@ -1,9 +1,8 @@
 import { useState } from "preact/hooks";
-import type { ClusterPlan, Operation } from "../api";
+import type { Operation } from "../api";
 import { call, change } from "../client";
 import { useCustomers } from "../clusters/customers";
 import { kilowatts, wantedText } from "../clusters/words";
-import { asApiError, type ApiError } from "../errors";
 import { DeploymentFields, PlacementFields } from "../order/fields";
 import { PlanPanel } from "../order/plan";
 import { OrderProgress } from "../order/progress";
@@ -16,6 +15,7 @@ import { Problem } from "../parts/problem";
 import { location } from "../router";
 import { whyNotCall } from "../roles";
 import { useCall } from "../use-call";
+import { usePlan } from "../use-plan";
 
 function wantedOf(query: URLSearchParams): Wanted {
   const text = (name: string, otherwise = "") => query.get(name) ?? otherwise;
@@ -36,33 +36,23 @@ function wantedOf(query: URLSearchParams): Wanted {
 
 export function OrderPage() {
   const [wanted, setWanted] = useState(() => wantedOf(location.value.query));
-  const [planned, setPlanned] = useState<{ key: string; plan: ClusterPlan } | null>(null);
-  const [error, setError] = useState<ApiError | null>(null);
-  const [isPlanning, setPlanning] = useState(false);
   const [started, setStarted] = useState<Operation | null>(null);
   const customers = useCustomers();
   const customer = wanted.customer.trim();
   const capacity = useCall("ClusterService/GetCapacity", { customer }, { isWanted: customers.includes(customer) });
   const skus = capacity.data?.skus ?? [];
   const set = (changes: Partial<Wanted>) => setWanted({ ...wanted, ...changes });
-  const isCurrent = planned?.key === planKey(wanted);
+  const planned = usePlan(planKey(wanted), () =>
+    call("ClusterService/PlanCluster", { clusterId: wanted.name.trim(), spec: specOf(wanted) }),
+  );
+  const { plan, isCurrent } = planned;
   const whyNoPlan = whyNotPlan(wanted);
   const whyNoOrder =
     whyNotCall("ClusterService/CreateCluster") ||
     whyNoPlan ||
-    (!planned || !isCurrent ? "Plan it first" : !planned.plan.fits ? "It does not fit" : whyNotCreate(wanted));
-  const plan = async () => {
-    setPlanning(true);
-    setError(null);
-    try {
-      const found = await call("ClusterService/PlanCluster", { clusterId: wanted.name.trim(), spec: specOf(wanted) });
-      setPlanned({ key: planKey(wanted), plan: found });
-    } catch (failure) {
-      setError(asApiError(failure, "plan"));
-    }
-    setPlanning(false);
-  };
-  const order = () => openDialog((close) => <OrderDialog wanted={wanted} watts={planned?.plan.reservedWatts} close={close} done={setStarted} />);
+    (plan === null || !isCurrent ? "Plan it first" : plan.fits ? whyNotCreate(wanted) : "It does not fit");
+  const order = () =>
+    openDialog((close) => <OrderDialog wanted={wanted} watts={plan?.reservedWatts} close={close} done={setStarted} />);
   if (started !== null) {
     return (
       <>
@@ -74,19 +64,31 @@ export function OrderPage() {
   }
   return (
     <>
-      <PageHead title="Create a cluster">Nodes, links, power, cooling and a partition key are reserved at once, all or nothing.</PageHead>
+      <PageHead title="Create a cluster">
+        Nodes, links, power, cooling and a partition key are reserved at once, all or nothing.
+      </PageHead>
       <div class="order">
         <Panel title="1. Placement">
           <PlacementFields wanted={wanted} set={set} skus={skus} customers={customers} />
           <Problem error={capacity.error} doing="read the capacity" />
           <div>
-            <Button kind={isCurrent ? "plain" : "primary"} why={whyNoPlan} isBusy={isPlanning} onClick={() => void plan()}>
+            <Button
+              kind={isCurrent ? "plain" : "primary"}
+              why={whyNoPlan}
+              isBusy={planned.isBusy}
+              onClick={planned.make}
+            >
               Plan
             </Button>
           </div>
-          <Problem error={error} doing="plan the cluster" />
+          <Problem error={planned.error} doing="plan the cluster" />
         </Panel>
-        <PlanPanel plan={planned?.plan ?? null} isOld={planned !== null && !isCurrent} sku={skus.find(({ sku }) => sku === wanted.sku)} bandwidth={wanted.bandwidth.trim()} />
+        <PlanPanel
+          plan={plan}
+          isOld={plan !== null && !isCurrent}
+          sku={skus.find(({ sku }) => sku === wanted.sku)}
+          bandwidth={wanted.bandwidth.trim()}
+        />
         <Panel title="2. Nodes">
           <DeploymentFields wanted={wanted} set={set} />
           <div>
@@ -101,7 +103,17 @@ export function OrderPage() {
   );
 }
 
-function OrderDialog({ wanted, watts, close, done }: { wanted: Wanted; watts: number | undefined; close(): void; done(started: Operation): void }) {
+function OrderDialog({
+  wanted,
+  watts,
+  close,
+  done,
+}: {
+  wanted: Wanted;
+  watts: number | undefined;
+  close(): void;
+  done(started: Operation): void;
+}) {
   const name = wanted.name.trim();
   const spec = specOf(wanted);
   return (

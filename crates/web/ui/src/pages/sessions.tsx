@@ -27,7 +27,14 @@ export function SessionsPage() {
       <SessionsPanel />
       <ApiKeysPanel />
       {hasKeys && <SshKeysPanel />}
-      <AsCli commands={["rackwright session list", "rackwright api-key list", "rackwright api-key create LABEL", ...(hasKeys ? ["rackwright ssh-key list"] : [])]} />
+      <AsCli
+        commands={[
+          "rackwright session list",
+          "rackwright api-key list",
+          "rackwright api-key create LABEL",
+          ...(hasKeys ? ["rackwright ssh-key list"] : []),
+        ]}
+      />
     </>
   );
 }

@@ -25,21 +25,39 @@ export function UsagePage() {
   return (
     <>
       <PageHead title="Usage">
-        {called.data ? `${hours(called.data.total?.nodeSeconds)} node-hours in ${month}, ${hours(called.data.total?.reservedNodeSeconds)} of them under a term` : `Reading the usage of ${month}`}
+        {called.data
+          ? `${hours(called.data.total?.nodeSeconds)} node-hours in ${month}, ${hours(called.data.total?.reservedNodeSeconds)} of them under a term`
+          : `Reading the usage of ${month}`}
       </PageHead>
       <div class="toolbar">
         <Pick
           label="month, UTC"
           value={month}
           set={(value) => setQuery({ month: value === thisMonth() ? null : value })}
-          options={[...new Set([...months(SHOWN_MONTHS), month])].map((one): [string, string] => [one, one === thisMonth() ? `${one}, so far` : one])}
+          options={[...new Set([...months(SHOWN_MONTHS), month])].map((one): [string, string] => [
+            one,
+            one === thisMonth() ? `${one}, so far` : one,
+          ])}
         />
-        {own === "" && <Pick label="customer" value={customer} set={(value) => setQuery({ customer: value })} options={[["", "all"], ...names.map((name): [string, string] => [name, name])]} />}
+        {own === "" && (
+          <Pick
+            label="customer"
+            value={customer}
+            set={(value) => setQuery({ customer: value })}
+            options={[["", "all"], ...names.map((name): [string, string] => [name, name])]}
+          />
+        )}
       </div>
       <SumsPanel called={called} month={month} isOwn={own !== ""} />
       <BreachesPanel period={period} customer={customer} isOwn={own !== ""} />
       {mayCall("MeteringService/ListTerms") && <TermsPanel customer={customer} changed={called.reload} />}
-      <AsCli commands={[`rackwright usage sum ${options}`, `rackwright usage breaches ${options}`, ...(mayCall("MeteringService/ListTerms") ? ["rackwright usage term list"] : [])]} />
+      <AsCli
+        commands={[
+          `rackwright usage sum ${options}`,
+          `rackwright usage breaches ${options}`,
+          ...(mayCall("MeteringService/ListTerms") ? ["rackwright usage term list"] : []),
+        ]}
+      />
     </>
   );
 }

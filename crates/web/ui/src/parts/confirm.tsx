@@ -28,7 +28,19 @@ interface Props<T> {
 
 /** Says what a change does and what it destroys, asks, and sends it. A refusal is shown here. */
 export function ConfirmDialog<T>(props: Props<T>) {
-  const { title, close, effect, loses = "", typed = "", why = "", isDanger = loses !== "", commands, send, done, children } = props;
+  const {
+    title,
+    close,
+    effect,
+    loses = "",
+    typed = "",
+    why = "",
+    isDanger = loses !== "",
+    commands,
+    send,
+    done,
+    children,
+  } = props;
   const [given, setGiven] = useState("");
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<ApiError | null>(null);
@@ -76,7 +88,13 @@ export function ConfirmDialog<T>(props: Props<T>) {
           <span>
             Type the name, <strong class="name">{typed}</strong>, to confirm
           </span>
-          <input type="text" autocomplete="off" spellcheck={false} value={given} onInput={(event) => setGiven(event.currentTarget.value)} />
+          <input
+            type="text"
+            autocomplete="off"
+            spellcheck={false}
+            value={given}
+            onInput={(event) => setGiven(event.currentTarget.value)}
+          />
         </label>
       )}
       <Problem error={error} />

@@ -59,12 +59,20 @@ export function TextField({ label, help, value, set, placeholder, type = "text",
 export function AreaField({ label, help, value, set }: FieldProps & { value: string; set(value: string): void }) {
   return (
     <Field label={label} help={help}>
-      {(id) => <textarea id={id} spellcheck={false} value={value} onInput={(event) => set(event.currentTarget.value)} />}
+      {(id) => (
+        <textarea id={id} spellcheck={false} value={value} onInput={(event) => set(event.currentTarget.value)} />
+      )}
     </Field>
   );
 }
 
-export function SelectField({ label, help, value, set, options }: FieldProps & {
+export function SelectField({
+  label,
+  help,
+  value,
+  set,
+  options,
+}: FieldProps & {
   value: string;
   set(value: string): void;
   /** Values with their words. */
@@ -95,9 +103,19 @@ export function CheckField({ label, value, set }: { label: string; value: boolea
 }
 
 /** A select in a toolbar, with its label before it. */
-export function Pick({ label, value, set, options }: { label: string; value: string; set(value: string): void; options: [string, string][] }) {
+export function Pick({
+  label,
+  value,
+  set,
+  options,
+}: {
+  label: string;
+  value: string;
+  set(value: string): void;
+  options: [string, string][];
+}) {
   return (
-    <label class="pick">
+    <label class="choice">
       {label}{" "}
       <select value={value} onChange={(event) => set(event.currentTarget.value)}>
         {options.map(([key, words]) => (

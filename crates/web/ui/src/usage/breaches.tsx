@@ -20,7 +20,13 @@ const KINDS: Record<string, string> = {
 export function BreachesPanel({ period, customer, isOwn }: { period: Period; customer: string; isOwn: boolean }) {
   const { startTime, endTime } = period;
   const { data, error, reload } = useWork(
-    (signal): Promise<UsageBreach[]> => pages("MeteringService/ListUsageBreaches", { pageSize: 1_000, startTime, endTime, customer }, ({ breaches }) => breaches, signal),
+    (signal): Promise<UsageBreach[]> =>
+      pages(
+        "MeteringService/ListUsageBreaches",
+        { pageSize: 1_000, startTime, endTime, customer },
+        ({ breaches }) => breaches,
+        signal,
+      ),
     `breaches ${startTime} ${customer}`,
     { everyMs: 60_000 },
   );
@@ -30,16 +36,28 @@ export function BreachesPanel({ period, customer, isOwn }: { period: Period; cus
     <Panel title="Breaches of isolation" isFlush>
       <Problem error={error} doing="list the breaches" retry={reload} />
       {data === undefined && error === null && <Loading what="the breaches" />}
-      {data !== undefined && list.length === 0 && <Empty title="No breach of a cluster's isolation is known in this month" />}
+      {data !== undefined && list.length === 0 && (
+        <Empty title="No breach of a cluster's isolation is known in this month" />
+      )}
       {list.length > 0 && (
         <Table
           caption="Breaches of isolation"
           rows={list}
           keyOf={({ cluster, since, kind }) => `${cluster} ${since} ${kind}`}
           columns={[
-            { title: "state", cell: ({ endTime: end }) => <StateBadge state={end ? { word: "ended", tone: "dim", key: "dim" } : { word: "open", tone: "bad", key: "bad" }} /> },
+            {
+              title: "state",
+              cell: ({ endTime: end }) => (
+                <StateBadge
+                  state={end ? { word: "ended", tone: "dim", key: "dim" } : { word: "open", tone: "bad", key: "bad" }}
+                />
+              ),
+            },
             { title: "what", cell: ({ kind }) => KINDS[kind ?? ""] ?? kind },
-            { title: "cluster", cell: ({ cluster }) => <ResourceLink name={cluster} shown={short("clusters", cluster)} /> },
+            {
+              title: "cluster",
+              cell: ({ cluster }) => <ResourceLink name={cluster} shown={short("clusters", cluster)} />,
+            },
             ...(isOwn ? [] : [of]),
             { title: "first seen", cell: ({ since }) => <Ago time={since} /> },
             { title: "last reading without it", isWide: true, cell: ({ goodTime }) => <Ago time={goodTime} /> },

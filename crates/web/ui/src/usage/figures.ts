@@ -28,7 +28,15 @@ function cell(text: string): string {
 
 /** The same form as `rackwright usage sum -o csv`. */
 export function csv(sums: UsageSum[]): string {
-  const head = ["customer", "cluster", "sku", "reserved_node_seconds", "on_demand_node_seconds", "node_seconds", "open"];
+  const head = [
+    "customer",
+    "cluster",
+    "sku",
+    "reserved_node_seconds",
+    "on_demand_node_seconds",
+    "node_seconds",
+    "open",
+  ];
   const rows = sums.map((sum) => [
     sum.customer ?? "",
     short("clusters", sum.cluster),

@@ -13,7 +13,15 @@ import { csv, faultOf, hours } from "./figures";
 const OPEN = { word: "in use", tone: "busy", key: "busy" } as const;
 const ENDED = { word: "ended", tone: "dim", key: "dim" } as const;
 
-export function SumsPanel({ called, month, isOwn }: { called: Called<SumUsageResponse>; month: string; isOwn: boolean }) {
+export function SumsPanel({
+  called,
+  month,
+  isOwn,
+}: {
+  called: Called<SumUsageResponse>;
+  month: string;
+  isOwn: boolean;
+}) {
   const { data, error, reload } = called;
   const sums = data?.sums ?? [];
   const fault = data ? faultOf(data) : "";
@@ -40,7 +48,9 @@ export function SumsPanel({ called, month, isOwn }: { called: Called<SumUsageRes
       {data === undefined && error === null && <Loading what="the usage" />}
       {data !== undefined && sums.length === 0 && <Empty title="No node was in use in this month" />}
       {data !== undefined && sums.length > 0 && fault === "" && <Sums sums={sums} total={data.total} isOwn={isOwn} />}
-      {data?.total?.open && fault === "" && <p class="note dim">Nodes that are still in use are counted up to {stamp(data.endTime)}.</p>}
+      {data?.total?.open && fault === "" && (
+        <p class="note dim">Nodes that are still in use are counted up to {stamp(data.endTime)}.</p>
+      )}
     </Panel>
   );
 }
@@ -59,9 +69,15 @@ function Sums({ sums, total, isOwn }: { sums: UsageSum[]; total: UsageSum | unde
             {!isOwn && <th scope="col">customer</th>}
             <th scope="col">cluster</th>
             <th scope="col">SKU</th>
-            <th scope="col" class="number wide">reserved</th>
-            <th scope="col" class="number wide">on demand</th>
-            <th scope="col" class="number">node-hours</th>
+            <th scope="col" class="number wide">
+              reserved
+            </th>
+            <th scope="col" class="number wide">
+              on demand
+            </th>
+            <th scope="col" class="number">
+              node-hours
+            </th>
             <th scope="col">state</th>
           </tr>
         </thead>
@@ -69,21 +85,43 @@ function Sums({ sums, total, isOwn }: { sums: UsageSum[]; total: UsageSum | unde
           {sums.map((sum) => (
             <tr key={`${sum.customer} ${sum.cluster} ${sum.sku}`}>
               {!isOwn && <td>{sum.customer || <span class="dim">no customer</span>}</td>}
-              <td>{sum.cluster ? <ResourceLink name={sum.cluster} shown={short("clusters", sum.cluster)} /> : <span class="dim">single nodes</span>}</td>
+              <td>
+                {sum.cluster ? (
+                  <ResourceLink name={sum.cluster} shown={short("clusters", sum.cluster)} />
+                ) : (
+                  <span class="dim">single nodes</span>
+                )}
+              </td>
               <td>{sum.sku || <Dash />}</td>
-              <td class="number wide"><Hours seconds={sum.reservedNodeSeconds} /></td>
-              <td class="number wide"><Hours seconds={sum.onDemandNodeSeconds} /></td>
-              <td class="number"><Hours seconds={sum.nodeSeconds} /></td>
-              <td><StateBadge state={sum.open ? OPEN : ENDED} /></td>
+              <td class="number wide">
+                <Hours seconds={sum.reservedNodeSeconds} />
+              </td>
+              <td class="number wide">
+                <Hours seconds={sum.onDemandNodeSeconds} />
+              </td>
+              <td class="number">
+                <Hours seconds={sum.nodeSeconds} />
+              </td>
+              <td>
+                <StateBadge state={sum.open ? OPEN : ENDED} />
+              </td>
             </tr>
           ))}
         </tbody>
         <tfoot>
           <tr>
-            <th scope="row" colSpan={isOwn ? 2 : 3}>total</th>
-            <td class="number wide"><Hours seconds={total?.reservedNodeSeconds} /></td>
-            <td class="number wide"><Hours seconds={total?.onDemandNodeSeconds} /></td>
-            <td class="number"><Hours seconds={total?.nodeSeconds} /></td>
+            <th scope="row" colSpan={isOwn ? 2 : 3}>
+              total
+            </th>
+            <td class="number wide">
+              <Hours seconds={total?.reservedNodeSeconds} />
+            </td>
+            <td class="number wide">
+              <Hours seconds={total?.onDemandNodeSeconds} />
+            </td>
+            <td class="number">
+              <Hours seconds={total?.nodeSeconds} />
+            </td>
             <td />
           </tr>
         </tfoot>

@@ -25,13 +25,16 @@ function standing({ startTime, endTime }: Term) {
   if (millis(endTime) <= now) {
     return { word: "ended", tone: "dim", key: "dim" } as const;
   }
-  return millis(startTime) > now ? ({ word: "to come", tone: "busy", key: "busy" } as const) : ({ word: "in force", tone: "good", key: "good" } as const);
+  return millis(startTime) > now
+    ? ({ word: "to come", tone: "busy", key: "busy" } as const)
+    : ({ word: "in force", tone: "good", key: "good" } as const);
 }
 
 /** Contracts for nodes. They divide usage into reserved and on demand. */
 export function TermsPanel({ customer, changed }: { customer: string; changed(): void }) {
   const { data, error, reload } = useWork(
-    (signal): Promise<Term[]> => pages("MeteringService/ListTerms", { pageSize: 1_000, customer }, ({ terms }) => terms, signal),
+    (signal): Promise<Term[]> =>
+      pages("MeteringService/ListTerms", { pageSize: 1_000, customer }, ({ terms }) => terms, signal),
     `terms ${customer}`,
   );
   const list = data ?? [];
@@ -40,13 +43,16 @@ export function TermsPanel({ customer, changed }: { customer: string; changed():
     changed();
   };
   const canSet = mayCall("MeteringService/SetTerm");
-  const actions: Column<Term> = { title: "", cell: (term) => <TermActions term={term} changed={both} /> };
+  const actions: Column<Term> = { title: "actions", cell: (term) => <TermActions term={term} changed={both} /> };
   return (
     <Panel
       title="Reserved terms"
       side={
         canSet && (
-          <Button why={whyNotCall("MeteringService/SetTerm")} onClick={() => openDialog((close) => <TermDialog close={close} changed={both} />)}>
+          <Button
+            why={whyNotCall("MeteringService/SetTerm")}
+            onClick={() => openDialog((close) => <TermDialog close={close} changed={both} />)}
+          >
             Set a term
           </Button>
         )
@@ -98,7 +104,11 @@ function TermActions({ term, changed }: { term: Term; changed(): void }) {
     ));
   return (
     <span class="row-actions">
-      <Button kind="quiet" why={whyNotCall("MeteringService/SetTerm")} onClick={() => openDialog((close) => <TermDialog term={term} close={close} changed={changed} />)}>
+      <Button
+        kind="quiet"
+        why={whyNotCall("MeteringService/SetTerm")}
+        onClick={() => openDialog((close) => <TermDialog term={term} close={close} changed={changed} />)}
+      >
         Change
       </Button>
       <Button kind="quiet" why={whyNotCall("MeteringService/DeleteTerm")} onClick={remove}>
@@ -113,7 +123,9 @@ const ID = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 /** A day from 00:00 UTC, or a time in whole seconds. */
 function second(text: string): string | undefined {
   const given = text.trim();
-  const time = /^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?$/.test(given) ? Date.parse(given.length === 10 ? `${given}T00:00:00Z` : given) : Number.NaN;
+  const time = /^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?$/.test(given)
+    ? Date.parse(given.length === 10 ? `${given}T00:00:00Z` : given)
+    : Number.NaN;
   return Number.isNaN(time) ? undefined : new Date(time).toISOString();
 }
 
@@ -142,7 +154,18 @@ function TermDialog({ term, close, changed }: { term?: Term; close(): void; chan
       effect="A number of nodes of a SKU that the customer pays for in the period. It also counts for the past: it moves past usage between reserved and on demand."
       why={why}
       commands={[command]}
-      send={() => change("MeteringService/SetTerm", { term: { name: `terms/${name}`, customer: customer.trim(), sku: sku.trim(), nodes: Number(nodes), startTime, endTime } })}
+      send={() =>
+        change("MeteringService/SetTerm", {
+          term: {
+            name: `terms/${name}`,
+            customer: customer.trim(),
+            sku: sku.trim(),
+            nodes: Number(nodes),
+            startTime,
+            endTime,
+          },
+        })
+      }
       done={changed}
     >
       {!term && <TextField label="Name" placeholder="acme-2026" value={name} set={setName} />}
@@ -152,7 +175,13 @@ function TermDialog({ term, close, changed }: { term?: Term; close(): void; chan
         <TextField label="Nodes" type="number" min={1} value={nodes} set={setNodes} />
       </div>
       <div class="field-row">
-        <TextField label="From, UTC" placeholder="2026-10-01" help="A day, or 2026-10-01T06:00:00Z." value={from} set={setFrom} />
+        <TextField
+          label="From, UTC"
+          placeholder="2026-10-01"
+          help="A day, or 2026-10-01T06:00:00Z."
+          value={from}
+          set={setFrom}
+        />
         <TextField label="To, not included" placeholder="2027-10-01" value={to} set={setTo} />
       </div>
     </ConfirmDialog>
