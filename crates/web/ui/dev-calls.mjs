@@ -1,4 +1,5 @@
 // Answers calls of the API from the made-up world, by the Connect protocol in JSON.
+import { hallCalls } from "./dev-hall-calls.mjs";
 import { iso, random, versionOf } from "./dev-world.mjs";
 import { nodeCalls } from "./dev-node.mjs";
 
@@ -176,7 +177,8 @@ function stream(run, request, response) {
 
 /** The handler of requests. */
 export function mockApi(world) {
-  const known = calls(world);
+  const before = calls(world);
+  const known = { ...before, ...hallCalls(world, before, (...fault) => new Refusal(...fault)) };
   const followed = streams(world);
   return (request, response) => {
     const parts = [];

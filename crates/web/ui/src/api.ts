@@ -94,6 +94,12 @@ export type TpmClear =
   | "TPM_CLEAR_CLEARED"
   | "TPM_CLEAR_NO_TPM";
 
+export type TopologyKind =
+  | "TOPOLOGY_KIND_UNSPECIFIED"
+  | "TOPOLOGY_KIND_RACKS"
+  | "TOPOLOGY_KIND_SWITCHES"
+  | "TOPOLOGY_KIND_BUNDLES";
+
 export type Verdict =
   | "VERDICT_UNSPECIFIED"
   | "VERDICT_PASS"
@@ -992,6 +998,22 @@ export interface GetSiteRequest {}
 export interface GetSiteResponse {
   site?: Site;
   part?: SiteFilePart;
+}
+
+export interface GetTopologyRequest {
+  kind?: TopologyKind;
+  parent?: string;
+  pageSize?: number;
+  pageToken?: string;
+}
+
+export interface GetTopologyResponse {
+  racks?: TopologyRack[];
+  switches?: TopologySwitch[];
+  bundles?: TopologyBundle[];
+  nextPageToken?: string;
+  total?: number;
+  resourceVersion?: string;
 }
 
 export interface GetUploadRequest {
@@ -2044,6 +2066,50 @@ export interface Term {
   metadata?: Metadata;
 }
 
+export interface TopologyBundle {
+  a?: string;
+  b?: string;
+  cables?: number;
+  faultyCables?: number;
+  labels?: string[];
+}
+
+export interface TopologyMachine {
+  name?: string;
+  kind?: string;
+  unit?: number;
+  heightUnits?: number;
+}
+
+export interface TopologyPdu {
+  name?: string;
+  feed?: string;
+}
+
+export interface TopologyRack {
+  name?: string;
+  room?: string;
+  units?: number;
+  coolingLoop?: string;
+  machines?: TopologyMachine[];
+  pdus?: TopologyPdu[];
+}
+
+export interface TopologySwitch {
+  name?: string;
+  fabric?: string;
+  level?: string;
+  pod?: number;
+  scalableUnit?: number;
+  rail?: number;
+  rack?: string;
+  ports?: number;
+  speed?: string;
+  downCables?: number;
+  upCables?: number;
+  faultyCables?: number;
+}
+
 export interface Tpm {
   present?: boolean;
   majorVersion?: number;
@@ -2299,6 +2365,7 @@ export interface Methods {
   "SettingsService/ApplyNodeSettings": { request: ApplyNodeSettingsRequest; response: Operation };
   "SettingsService/GetNodeSettings": { request: GetNodeSettingsRequest; response: NodeSettings };
   "SettingsService/ListSettingsDrift": { request: ListSettingsDriftRequest; response: ListSettingsDriftResponse };
+  "SiteService/GetTopology": { request: GetTopologyRequest; response: GetTopologyResponse };
   "SiteService/ListFabricFaults": { request: ListFabricFaultsRequest; response: ListFabricFaultsResponse };
 }
 

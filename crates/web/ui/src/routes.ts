@@ -4,6 +4,7 @@ import { FleetPage } from "./pages/fleet";
 import { LoginPage } from "./pages/login";
 import { NodePage } from "./pages/node";
 import { NodesPage } from "./pages/nodes";
+import { RacksPage } from "./pages/racks";
 import type { IconName } from "./parts/icon";
 import { match } from "./router";
 
@@ -24,11 +25,14 @@ export interface Route {
   isBare?: boolean;
 }
 
+const SITE: Role[] = ["ROLE_OPERATOR", "ROLE_VIEWER"];
+
 /** Every page of the console. The navigation has the entries in this order. */
 export const ROUTES: Route[] = [
   { path: "/", title: () => "Fleet", page: FleetPage, nav: { label: "Fleet", icon: "fleet", group: "Hall" } },
   { path: "/nodes", title: () => "Nodes", page: NodesPage, nav: { label: "Nodes", icon: "node", group: "Hall" } },
   { path: "/nodes/:name", title: ({ name }) => name ?? "Node", page: NodePage },
+  { path: "/racks", title: () => "Racks", page: RacksPage, nav: { label: "Racks", icon: "rack", group: "Hall" }, roles: SITE },
   { path: "/login", title: () => "Log in", page: LoginPage, isBare: true },
 ];
 
