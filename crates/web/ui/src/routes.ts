@@ -4,6 +4,7 @@ import { FleetPage } from "./pages/fleet";
 import { LoginPage } from "./pages/login";
 import { NodePage } from "./pages/node";
 import { NodesPage } from "./pages/nodes";
+import { PowerPage } from "./pages/power";
 import { RacksPage } from "./pages/racks";
 import type { IconName } from "./parts/icon";
 import { match } from "./router";
@@ -33,6 +34,7 @@ export const ROUTES: Route[] = [
   { path: "/nodes", title: () => "Nodes", page: NodesPage, nav: { label: "Nodes", icon: "node", group: "Hall" } },
   { path: "/nodes/:name", title: ({ name }) => name ?? "Node", page: NodePage },
   { path: "/racks", title: () => "Racks", page: RacksPage, nav: { label: "Racks", icon: "rack", group: "Hall" }, roles: SITE },
+  { path: "/power", title: () => "Power and cooling", page: PowerPage, nav: { label: "Power", icon: "power", group: "Hall" }, roles: SITE },
   { path: "/login", title: () => "Log in", page: LoginPage, isBare: true },
 ];
 

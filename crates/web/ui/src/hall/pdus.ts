@@ -36,10 +36,10 @@ export function rackPower({ pdus }: TopologyRack, known: Pdus | undefined): Rack
   return rows.length === 0 ? { measured: null, reserved: null } : { measured: sum((row) => row.measuredWatts), reserved: sum((row) => row.reservedWatts ?? 0) };
 }
 
-/** `12.8 kW`, as the CLI; `12.34 MW` from 10 MW. */
+/** `12.8 kW`, as the CLI; `1.23 MW` from 1 MW. */
 export function kw(watts: number | null | undefined): string {
   if (watts === null || watts === undefined) {
     return "unknown";
   }
-  return Math.abs(watts) >= 1e7 ? `${(watts / 1e6).toFixed(2)} MW` : `${(watts / 1_000).toFixed(1)} kW`;
+  return Math.abs(watts) >= 1e6 ? `${(watts / 1e6).toFixed(2)} MW` : `${(watts / 1_000).toFixed(1)} kW`;
 }

@@ -48,12 +48,12 @@ export function roomsOf(racks: Rack[]): string[] {
   return [...new Set(racks.map(({ room }) => room))];
 }
 
-/** The racks of a room that have the text in their name, or in that of a machine or PDU. */
+/** The racks of a room that have the text in their name, or in that of their cooling loop, a machine or a PDU. */
 export function narrowed(racks: Rack[], room: string, text: string): Rack[] {
   const wanted = text.trim().toLowerCase();
   const has = (name: string) => name.toLowerCase().includes(wanted);
   return racks.filter(
-    (rack) => (room === "" || rack.room === room) && (wanted === "" || has(rack.name) || rack.machines.some(({ name }) => has(name)) || rack.pdus.some(({ name }) => has(name))),
+    (rack) => (room === "" || rack.room === room) && (wanted === "" || has(rack.name) || has(rack.loop) || rack.machines.some(({ name }) => has(name)) || rack.pdus.some(({ name }) => has(name))),
   );
 }
 
