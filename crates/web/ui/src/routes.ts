@@ -1,5 +1,6 @@
 import type { FunctionComponent } from "preact";
 import type { Role } from "./api";
+import { FabricPage } from "./pages/fabric";
 import { FleetPage } from "./pages/fleet";
 import { LoginPage } from "./pages/login";
 import { NodePage } from "./pages/node";
@@ -35,6 +36,7 @@ export const ROUTES: Route[] = [
   { path: "/nodes/:name", title: ({ name }) => name ?? "Node", page: NodePage },
   { path: "/racks", title: () => "Racks", page: RacksPage, nav: { label: "Racks", icon: "rack", group: "Hall" }, roles: SITE },
   { path: "/power", title: () => "Power and cooling", page: PowerPage, nav: { label: "Power", icon: "power", group: "Hall" }, roles: SITE },
+  { path: "/fabric", title: () => "Fabric", page: FabricPage, nav: { label: "Fabric", icon: "fabric", group: "Hall" }, roles: SITE },
   { path: "/login", title: () => "Log in", page: LoginPage, isBare: true },
 ];
 

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 
 const CATEGORIES = 10;
 const HEATS = 5;
-const TOKENS = ["ground", "surface", "raised", "sunken", "line", "line-strong", "text", "text-dim", "accent", "good", "busy", "bad", "dim", "switch-leaf", "switch-spine", "switch-core", "feed-a", "feed-b", "feed-c", "feed-other"] as const;
+const TOKENS = ["ground", "surface", "raised", "sunken", "line", "line-strong", "text", "text-dim", "accent", "accent-strong", "good", "busy", "bad", "dim", "switch-leaf", "switch-spine", "switch-core", "feed-a", "feed-b", "feed-c", "feed-other"] as const;
 
 export type Token = (typeof TOKENS)[number];
 
