@@ -1,7 +1,8 @@
 // Answers calls of the API from the made-up world, by the Connect protocol in JSON.
 import { Clusters, clusterCalls } from "./dev-clusters.mjs";
+import { hallCalls } from "./dev-hall-calls.mjs";
 import { roleCheck, siteCalls } from "./dev-site.mjs";
-import { iso, random } from "./dev-world.mjs";
+import { iso, random, versionOf } from "./dev-world.mjs";
 import { nodeCalls } from "./dev-node.mjs";
 
 const PAGE = 50;
@@ -278,7 +279,8 @@ function stream(run, request, response) {
 
 /** The handler of requests. */
 export function mockApi(world) {
-  const known = calls(world);
+  const before = calls(world);
+  const known = { ...before, ...hallCalls(world, before, (...fault) => new Refusal(...fault)) };
   const followed = streams(world);
   const check = roleCheck(world.role);
   return (request, response) => {

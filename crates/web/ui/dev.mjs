@@ -1,6 +1,6 @@
 // A server for work on the console: the files of ../dist, and the API from a made-up world or from a real rackwrightd.
 //
-//   node dev.mjs --mock [--nodes 300] [--role viewer|customer-admin|...] [--port 8080]
+//   node dev.mjs --mock [--nodes 300] [--no-site] [--role viewer|customer-admin|...] [--port 8080]
 //   node dev.mjs --server https://127.0.0.1:7070 --cert member.pem --ca member.ca.pem [--port 8080]
 //
 // Any token logs in. It is no part of the product: it has no TLS, and everybody who reaches it is the member.
@@ -18,6 +18,7 @@ const { values: options } = parseArgs({
     mock: { type: "boolean", default: false },
     nodes: { type: "string", default: "300" },
     role: { type: "string", default: "operator" },
+    "no-site": { type: "boolean", default: false },
     server: { type: "string" },
     cert: { type: "string" },
     ca: { type: "string" },
@@ -34,7 +35,7 @@ const TYPES = {
 };
 const POLICY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-const api = options.mock ? mockApi(new World(Number(options.nodes), options.role)) : proxy();
+const api = options.mock ? mockApi(Object.assign(new World(Number(options.nodes), options.role), { hasNoSite: options["no-site"] })) : proxy();
 
 function proxy() {
   if (!options.server || !options.cert || !options.ca) {

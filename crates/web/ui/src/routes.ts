@@ -4,6 +4,7 @@ import { ActivityPage } from "./pages/activity";
 import { ClusterPage } from "./pages/cluster";
 import { ClustersPage } from "./pages/clusters";
 import { DiscoveryPage } from "./pages/discovery";
+import { FabricPage } from "./pages/fabric";
 import { FleetPage } from "./pages/fleet";
 import { ImagesPage } from "./pages/images";
 import { LoginPage } from "./pages/login";
@@ -14,6 +15,8 @@ import { NodesPage } from "./pages/nodes";
 import { OrderPage } from "./pages/order";
 import { SessionsPage } from "./pages/sessions";
 import { UsagePage } from "./pages/usage";
+import { PowerPage } from "./pages/power";
+import { RacksPage } from "./pages/racks";
 import type { IconName } from "./parts/icon";
 import { match } from "./router";
 import { callersOf, CUSTOMERS, SITE } from "./roles";
@@ -65,6 +68,27 @@ export const ROUTES: Route[] = [
     title: ({ name }) => name ?? "Node",
     page: NodePage,
     roles: callersOf("NodeService/GetNode"),
+  },
+  {
+    path: "/racks",
+    title: () => "Racks",
+    page: RacksPage,
+    nav: { label: "Racks", icon: "rack", group: "Hall" },
+    roles: SITE,
+  },
+  {
+    path: "/power",
+    title: () => "Power and cooling",
+    page: PowerPage,
+    nav: { label: "Power", icon: "power", group: "Hall" },
+    roles: SITE,
+  },
+  {
+    path: "/fabric",
+    title: () => "Fabric",
+    page: FabricPage,
+    nav: { label: "Fabric", icon: "fabric", group: "Hall" },
+    roles: SITE,
   },
   {
     path: "/clusters",
