@@ -100,12 +100,6 @@ export type TpmClear =
   | "TPM_CLEAR_CLEARED"
   | "TPM_CLEAR_NO_TPM";
 
-export type TopologyKind =
-  | "TOPOLOGY_KIND_UNSPECIFIED"
-  | "TOPOLOGY_KIND_RACKS"
-  | "TOPOLOGY_KIND_SWITCHES"
-  | "TOPOLOGY_KIND_BUNDLES";
-
 export type Verdict =
   | "VERDICT_UNSPECIFIED"
   | "VERDICT_PASS"
