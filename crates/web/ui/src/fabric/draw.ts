@@ -281,9 +281,9 @@ function drawTitles(pen: Pen): void {
   }
   if (layout.tops !== null) {
     const on = areaOn(pen, layout.tops);
-    context.font = `600 12px ${colours.sans}`;
+    context.font = `600 ${Math.min(12, Math.max(8.5, pen.view.scale * 1.6))}px ${colours.sans}`;
     context.textAlign = "left";
-    context.fillText(topsTitle(layout), Math.max(6, on.x), Math.max(8, on.y - 9));
+    context.fillText(topsTitle(layout), Math.max(6, on.x), Math.max(6, on.y - Math.min(9, pen.view.scale * 1.2)));
   }
 }
 
