@@ -133,7 +133,7 @@ export class Hall {
 
   cores(fabric, prefix, spines, next) {
     const number = Math.ceil(spines.length / 2);
-    const groups = Math.min(32, number);
+    const groups = Math.min(number, Math.max(...spines.map(([, index]) => index)));
     const cores = Array.from({ length: number }, (_, index) => this.addSwitch({ name: `${prefix}core-${two(index + 1, 3)}`, fabric, level: "core" }, next()));
     for (const [spine, index] of spines) {
       const mine = cores.filter((_, at) => at % groups === (index - 1) % groups);

@@ -92,7 +92,8 @@ function fan(pen: Pen, low: Area, high: Area): void {
 function drawTrunks(pen: Pen, { spines, units, area }: PodPlace): void {
   const { context, layout, colours } = pen;
   context.fillStyle = colours.of.accent;
-  context.globalAlpha = 0.13;
+  // Many areas above each other must not add up to a bright one.
+  context.globalAlpha = 0.13 / Math.max(1, units.filter(({ isFirst }) => isFirst).length / 6);
   const upper = spines ?? layout.tops;
   for (const unit of units) {
     if (upper !== null && unit.isFirst) {
@@ -105,12 +106,20 @@ function drawTrunks(pen: Pen, { spines, units, area }: PodPlace): void {
     }
   }
   if (spines !== null && layout.tops !== null) {
-    const isFirstLine = area.y < layout.tops.y + layout.tops.h + 13;
-    const top = isFirstLine ? layout.tops : { ...area, x: area.x + area.w / 2 - 1, w: 2, y: area.y - 2.2, h: 0.4 };
-    context.globalAlpha = 0.07;
-    fan(pen, spines, isFirstLine ? { ...top, x: Math.max(top.x, area.x - top.w / 6), w: Math.min(top.w, area.w + top.w / 3) } : top);
+    context.globalAlpha = 0.08;
+    fan(pen, spines, upperPart(layout.tops, area, layout));
   }
   context.globalAlpha = 1;
+}
+
+/** Where the cables of a pod go: to all cores if the pods are in one line, else up. */
+function upperPart(tops: Area, area: Area, { pods }: Layout): Area {
+  if (pods.every((pod) => pod.area.y === area.y)) {
+    return tops;
+  }
+  const isFirstLine = pods[0]?.area.y === area.y;
+  const middle = area.x + area.w / 2;
+  return isFirstLine ? { x: middle - area.w / 4, y: tops.y, w: area.w / 2, h: tops.h } : { x: middle - 1, y: area.y - 2, w: 2, h: 0.6 };
 }
 
 function middle(pen: Pen, cell: Cell): { x: number; y: number } {
@@ -175,7 +184,7 @@ function drawCell(pen: Pen, cell: Cell): void {
     context.strokeRect(on.x + 0.5, on.y + 0.5, on.w - 1, on.h - 1);
   }
   if (isLarge) {
-    drawName(pen, cell, on);
+    drawName(pen, cell, on, own);
   }
 }
 
@@ -193,10 +202,10 @@ function drawShares(pen: Pen, unit: string, on: Area): void {
   }
 }
 
-function drawName(pen: Pen, cell: Cell, on: Area): void {
+function drawName(pen: Pen, cell: Cell, on: Area, own: string): void {
   const { context, colours } = pen;
   const rail = cell.of?.rail;
-  const isNamed = on.w > 62;
+  const isNamed = on.w > 8 + cell.name.length * 5.6;
   const text = isNamed ? cell.name : cell.kind === "leaf" && rail !== undefined && on.w > 15 ? String(rail) : "";
   if (text === "") {
     return;
@@ -208,7 +217,8 @@ function drawName(pen: Pen, cell: Cell, on: Area): void {
   context.font = `${size}px ${isNamed ? colours.mono : colours.sans}`;
   context.textAlign = "center";
   context.textBaseline = "middle";
-  context.fillStyle = cell.kind === "node" ? colours.of.ground : "#fff";
+  const isPlain = own === "" || own === colours.of["line-strong"];
+  context.fillStyle = cell.kind !== "node" ? "#fff" : isPlain ? colours.of.text : colours.of.ground;
   context.fillText(text, on.x + on.w / 2, on.y + on.h * (cell.kind === "leaf" ? 0.33 : 0.52), on.w - 4);
 }
 
@@ -230,6 +240,10 @@ function drawFault(pen: Pen, fault: FabricFault): void {
   context.lineWidth = isChosen ? 3.5 : 1.75;
   for (const { a, b } of fault.ends ?? []) {
     const cells = [endOf(a).name, endOf(b).name].map((name) => layout.byName.get(name)).filter((cell) => cell !== undefined);
+    // A node may be in several fabrics: the switch tells whose fault it is.
+    if (!cells.some(({ of }) => of !== undefined)) {
+      continue;
+    }
     const [from, to] = cells;
     if (from && to) {
       context.beginPath();
@@ -252,24 +266,24 @@ function drawTitles(pen: Pen): void {
   for (const { pod, area, units } of layout.pods) {
     const on = areaOn(pen, area);
     if (on.w > 34 && pod.title !== "" && isSeen(pen, on)) {
-      context.font = `600 ${on.w > 120 ? 12 : 10}px ${colours.sans}`;
+      context.font = `600 ${Math.min(12, Math.max(8.5, pen.view.scale * 1.6))}px ${colours.sans}`;
       context.textAlign = "left";
-      context.fillText(on.w > 60 ? pod.title : pod.title.replace("pod ", ""), on.x + 5, on.y + Math.max(6, pen.view.scale * 0.95), on.w - 6);
+      context.fillText(on.w > 52 ? pod.title : pod.title.replace("pod ", ""), on.x + 4, on.y + Math.max(6, pen.view.scale * 1.15), on.w - 6);
     }
     for (const { unit, area: place } of units) {
       const at = areaOn(pen, place);
       if (at.w > 44 && isSeen(pen, at)) {
         context.font = `11px ${colours.sans}`;
         context.textAlign = "center";
-        context.fillText(unit.title, at.x + at.w / 2, at.y + at.h - Math.min(14, pen.view.scale * 0.8), at.w + 4);
+        context.fillText(unit.title, at.x + at.w / 2, at.y + at.h - 1.6 * pen.view.scale + Math.min(12, pen.view.scale * 0.9), at.w + 4);
       }
     }
   }
   if (layout.tops !== null) {
     const on = areaOn(pen, layout.tops);
-    context.font = `600 12px ${colours.sans}`;
+    context.font = `600 ${Math.min(12, Math.max(8.5, pen.view.scale * 1.6))}px ${colours.sans}`;
     context.textAlign = "left";
-    context.fillText(topsTitle(layout), Math.max(6, on.x), Math.max(8, on.y - 9));
+    context.fillText(topsTitle(layout), Math.max(6, on.x), Math.max(6, on.y - Math.min(9, pen.view.scale * 1.2)));
   }
 }
 

@@ -180,7 +180,8 @@ function CellTip({ cell, rows, clusterOf, faulty, isCompared }: {
       </p>
       <p class="dim">{stand.filter(Boolean).join(", ")}</p>
       <p class="dim">
-        {of.downCables ?? 0} cables to nodes, {of.upCables ?? 0} to switches; {of.ports} ports {of.speed}
+        {of.downCables ? `${plural(of.downCables, "cable")} to nodes, ` : ""}
+        {plural(of.upCables ?? 0, "cable")} to switches; {of.ports} ports {of.speed}
       </p>
       <p class={faults > 0 ? "bad-text" : "dim"}>{isCompared ? (faults > 0 ? plural(faults, "fault") : "no fault is known") : "state of the cables unknown"}</p>
     </>

@@ -58,9 +58,9 @@ const LEAF = 1.3;
 const SWITCH = 1.3;
 /** A tree in one line is drawn if a cell has this many pixels. */
 const CLEAR = 8;
-const MOST_GAP = 11;
+const MOST_GAP = 18;
 
-interface Plan {
+export interface Plan {
   unitsInLine: number;
   podsInLine: number;
   /** Between two levels. */
@@ -69,8 +69,8 @@ interface Plan {
 
 type Members = ReadonlyMap<string, string[]>;
 
-function columnsOf({ leaves }: Unit): number {
-  return Math.max(COLUMNS, leaves.length);
+function columnsOf({ leaves, size }: Unit): number {
+  return Math.max(Math.min(COLUMNS, size), leaves.length, 2);
 }
 
 function unitSize(unit: Unit, members: Members): { w: number; h: number } {
@@ -99,7 +99,7 @@ class Builder {
       const some = sizes.slice(first, first + podsInLine);
       lines.push({ first, w: some.reduce((sum, { w }) => sum + w + POD_GAP, -POD_GAP), h: Math.max(...some.map(({ h }) => h)) });
     }
-    const width = Math.max(COLUMNS * 2, ...lines.map(({ w }) => w)) + 2 * PAD;
+    const width = Math.max(COLUMNS, ...lines.map(({ w }) => w)) + 2 * PAD;
     let y = PAD;
     if (tops.length > 0) {
       y += TITLE;
@@ -181,8 +181,9 @@ class Builder {
       this.add({ kind: "leaf", name: of.name ?? "", of, unit: unit.key, x: x + index * wide + 0.06, y, w: wide - 0.12, h: LEAF });
     });
     const names = this.members.get(unit.key);
+    const left = x + Math.max(0, columns - (names?.length ?? unit.size)) / 2;
     for (let index = 0; index < (this.isDraft ? 0 : (names?.length ?? unit.size)); index += 1) {
-      this.add({ kind: "node", name: names?.[index] ?? "", unit: unit.key, x: x + (index % columns) + 0.06, y: y + LEAF + 0.5 + Math.floor(index / columns), w: 0.88, h: 0.88 });
+      this.add({ kind: "node", name: names?.[index] ?? "", unit: unit.key, x: left + (index % columns) + 0.06, y: y + LEAF + 0.5 + Math.floor(index / columns), w: 0.88, h: 0.88 });
     }
     const size = unitSize(unit, this.members);
     return { unit, area: { x, y, ...size }, row: { x, y, w: columns, h: LEAF }, isFirst };
@@ -210,24 +211,27 @@ function plans({ pods }: Fabric): Plan[] {
   return steps(Math.min(units, 64)).flatMap((unitsInLine) => steps(pods.length).map((podsInLine) => ({ unitsInLine, podsInLine, gap: 3 })));
 }
 
-/** The fabric as a picture that fits the box: a tree in one line if that is clear, else pods and units in several lines. */
-export function layOut(fabric: Fabric, members: Members, box: Box): Layout {
+/** How the fabric fits the box: as a tree in one line if that is clear, else with pods and units in several lines. */
+export function planOf(fabric: Fabric, box: Box): Plan {
   const most = Math.max(1, ...fabric.pods.map((pod) => pod.units.length));
   const tree = { unitsInLine: most, podsInLine: Math.max(1, fabric.pods.length), gap: 3 };
   const scaled = (plan: Plan) => {
-    const draft = new Builder(fabric, members, plan, true).build();
+    const draft = new Builder(fabric, new Map(), plan, true).build();
     return { plan, draft, scale: scaleOf(draft, box) };
   };
   const inLine = scaled(tree);
   if (inLine.scale >= CLEAR) {
     const levels = fabric.tops.length > 0 ? 2 : 1;
     const gap = Math.min(MOST_GAP, Math.max(3, 3 + (box.height / inLine.scale - inLine.draft.size.h) / levels));
-    return new Builder(fabric, members, { ...tree, gap }).build();
+    return { ...tree, gap };
   }
-  const best = plans(fabric)
+  return plans(fabric)
     .map(scaled)
-    .reduce((one, other) => (other.scale > one.scale ? other : one), inLine);
-  return new Builder(fabric, members, best.plan).build();
+    .reduce((one, other) => (other.scale > one.scale ? other : one), inLine).plan;
+}
+
+export function layOut(fabric: Fabric, members: Members, plan: Plan): Layout {
+  return new Builder(fabric, members, plan).build();
 }
 
 /** The cell at a point. */

@@ -6,7 +6,7 @@ import { short } from "../names";
 import type { Fabric, Unit } from "./model";
 
 /** The picture is drawn again after this many units. */
-const STEP = 24;
+const STEP = 64;
 
 export interface MembersRead {
   /** The nodes of each unit, by its key. */

@@ -5,7 +5,7 @@ import { prepare, useBox, type Box } from "../hall/use-box";
 import { Icon } from "../parts/icon";
 import { navigate } from "../router";
 import { drawFabric, type Scene } from "./draw";
-import { cellAt, layOut, podAt, type Cell, type Layout } from "./layout";
+import { cellAt, layOut, planOf, podAt, type Cell, type Layout } from "./layout";
 import type { Fabric } from "./model";
 import { around, fit, panned, zoomed, type View } from "./view";
 
@@ -33,7 +33,8 @@ const TINY = 7;
 export function FabricPicture({ fabric, members, scene, colours, version, label, focus, choose, tip }: Props) {
   const [place, box] = useBox<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
-  const layout = useMemo(() => (box.width > 0 ? layOut(fabric, members, box) : null), [fabric, members, box]);
+  const plan = useMemo(() => (box.width > 0 ? planOf(fabric, box) : null), [fabric, box]);
+  const layout = useMemo(() => plan && layOut(fabric, members, plan), [fabric, members, plan]);
   const [given, setView] = useState<View | null>(null);
   const [hovered, setHovered] = useState<Cell | null>(null);
   const view = layout === null ? null : (given ?? fit(layout, box));

@@ -9,10 +9,12 @@ export interface View {
 }
 
 const LARGEST = 130;
+/** Of a small fabric that would fit larger. */
+const LARGEST_FIT = 72;
 const KEEP = 60;
 
 export function fit({ size }: Layout, box: Box): View {
-  const scale = Math.min(box.width / size.w, box.height / size.h, 44);
+  const scale = Math.min(box.width / size.w, box.height / size.h, LARGEST_FIT);
   return { scale, x: (box.width - size.w * scale) / 2, y: Math.max(0, (box.height - size.h * scale) / 2) };
 }
 

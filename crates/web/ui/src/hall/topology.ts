@@ -48,8 +48,12 @@ export function useRacks(): Called<TopologyRack[]> {
 }
 
 /** All switches of the site. The same array until the site changes. */
+export function readSwitches(signal: AbortSignal): Promise<TopologySwitch[]> {
+  return readAll("TOPOLOGY_KIND_SWITCHES", "", ({ switches }) => switches, signal);
+}
+
 export function useSwitches(): Called<TopologySwitch[]> {
-  return useWork((signal) => readAll("TOPOLOGY_KIND_SWITCHES", "", ({ switches }) => switches, signal), "switches", { isWanted: isOfSite(), everyMs: RELOAD_MS });
+  return useWork(readSwitches, "switches", { isWanted: isOfSite(), everyMs: RELOAD_MS });
 }
 
 /** The cables of one switch, by their other ends. */

@@ -12,6 +12,7 @@ import { plural } from "../units";
 import { attemptOutcome, nodeHealth } from "../words";
 import { Hints, NodeActions } from "./actions";
 import { Phases } from "./phases";
+import { PlacePanel } from "./place";
 import { PowerPanel } from "./power";
 import type { NodeView } from "./view";
 
@@ -31,6 +32,7 @@ export function Overview({ of }: { of: NodeView }) {
         <div class="stack">
           <Status of={of} />
           {isOfSite() && <PowerPanel name={`nodes/${of.id}`} />}
+          {isOfSite() && <PlacePanel id={of.id} />}
           <KnownFacts of={of} />
         </div>
       </div>

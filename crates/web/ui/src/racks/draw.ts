@@ -104,7 +104,7 @@ function drawFoot({ context, layout, known, colours }: Pen, frame: Place, rack: 
     const { watts, isMeasured } = shownWatts(rackPower(rack.of, known.pdus));
     context.font = `${isMeasured ? 600 : 400} 11.5px ${colours.sans}`;
     context.fillStyle = watts === null ? colours.of["text-dim"] : colours.of.text;
-    context.fillText(kw(watts), middle, below + 26, layout.pitch - 2);
+    context.fillText(layout.size === "large" && watts !== null && !isMeasured ? `${kw(watts)} reserved` : kw(watts), middle, below + 26, layout.pitch - 2);
   } else if (layout.size === "large") {
     context.font = `11.5px ${colours.sans}`;
     context.fillText(rack.loop === "" ? "air" : rack.loop, middle, below + 27, layout.pitch - 2);
