@@ -75,9 +75,8 @@ async fn round(core: &Arc<Core>) -> Result<(), StoreError> {
     let now = clock::now();
     uploads::take_up_imports(core).await?;
     core.store.forget_tokens(now.plus(-seconds(DAY_S))).await?;
-    if let Some(web) = &core.config.web {
-        core.store.forget_sessions(now, web.idle_since(now)).await?;
-    }
+    let web = core.config.web.clone().unwrap_or_default();
+    core.store.forget_sessions(now, web.idle_since(now)).await?;
     core.store.forget_requests(now.plus(-seconds(REQUESTS_S))).await?;
     core.store.forget_events(now.plus(-seconds(EVENTS_S))).await?;
     core.store

@@ -168,16 +168,6 @@ fn is_of_another_site(headers: &HeaderMap) -> bool {
     site.is_some_and(|site| site != "same-origin" && site != "none")
 }
 
-/// The response that refuses a request, in the form of the request.
-pub fn refusal<B>(methods: &Methods, request: &Request<B>, status: &Status) -> Response<Body> {
-    match Protocol::of(request.headers()) {
-        _ if request.uri().path().starts_with(rest::ROOT) => response::rest_refusal(methods, status),
-        Some(protocol) => response::refusal(protocol, methods, status),
-        None if request::is_grpc(request.headers()) => status.clone().into_http(),
-        None => response::rest_refusal(methods, status),
-    }
-}
-
 /// The OpenAPI document, which is made for its first reader.
 async fn openapi(methods: Arc<Methods>, made: Arc<OnceCell<Bytes>>) -> Result<Response<Body>, Infallible> {
     let make = async || {

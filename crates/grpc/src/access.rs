@@ -95,6 +95,11 @@ fn refusal(access: Access, peer: Option<ClientKind>) -> Option<Status> {
     Some(refusal.into())
 }
 
+/// A refusal by a layer outside of the audit, in the extensions of the request: the check refuses the call with this status, so
+/// that the refusal is counted and recorded like others.
+#[derive(Debug, Clone)]
+pub struct Refused(pub Status);
+
 /// The services behind the access check.
 #[derive(Debug, Clone)]
 pub struct Gate<S> {
@@ -159,7 +164,8 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let access = access(request.uri().path());
         let peer = Peer::from_extensions(request.extensions());
-        if let Some(status) = refusal(access, kind(&request)) {
+        let refused = request.extensions().get::<Refused>().map(|refused| refused.0.clone());
+        if let Some(status) = refused.or_else(|| refusal(access, kind(&request))) {
             self.refusals.note(request.uri().path(), peer, &status);
             return Box::pin(std::future::ready(Ok(status.into_http())));
         }

@@ -23,7 +23,7 @@ use tonic::{Code, Status};
 use tower::Service;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::connection::{Peer, identity_of};
+use super::connection::{Login, Peer, identity_of};
 use super::paused;
 
 /// Prefix of the paths of this project's services.
@@ -116,7 +116,7 @@ fn describe<B>(core: &Core, request: &Request<B>) -> Call {
         .headers()
         .get("user-agent")
         .and_then(|agent| agent.to_str().ok());
-    call.client = cut(agent.unwrap_or_default(), NAME_MAX);
+    call.client = cut(&client(request.extensions().get(), agent.unwrap_or_default()), NAME_MAX);
     let peer = Peer::from_extensions(request.extensions());
     let address = peer.and_then(Peer::address);
     call.address = address
@@ -135,6 +135,16 @@ fn describe<B>(core: &Core, request: &Request<B>) -> Call {
         call.set_caller(format!("{kind}/{}", identity.common_name), epoch);
     }
     call
+}
+
+/// The client's own name for itself. A session or API key stands before it: `via apiKeys/ID curl/8.5.0`.
+fn client(login: Option<&Login>, agent: &str) -> String {
+    match login {
+        Some(login) => format!("via {} {agent}", login.name()).trim_end().to_owned(),
+        // Only a login has this form.
+        None if agent.starts_with("via ") => format!("?{agent}"),
+        None => agent.to_owned(),
+    }
 }
 
 /// Stores the record of a call that has ended or whose answer begins, if it is not stored yet.

@@ -196,6 +196,7 @@ impl AuthService for Auth {
     ) -> Result<Response<v1::CreateTokenResponse>, Status> {
         let caller = caller::admin(&self.0, &request).await?;
         caller::check_no_api_key(&request)?;
+        let has_certificate = Login::of(&request).is_none();
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "CreateToken", request.mutation.as_ref(), &request)?;
         ClientIdentity::member(&request.member, 0).map_err(|e| ApiError::invalid("member", e.to_string()))?;
@@ -208,6 +209,14 @@ impl AuthService for Auth {
         let mut tx = call.begin_once().await?;
         caller::check_still(&mut tx, &caller).await?;
         let present = self.0.store.member(&request.member).await.map_err(ApiError::from)?;
+        // The token would give the holder of a stolen session a certificate of this member.
+        if present.is_some() && !has_certificate {
+            let message = format!(
+                "{:?} is a member; a token for a member needs a client certificate",
+                request.member
+            );
+            return Err(ApiError::Forbidden(format!("{message}: use `rackwright token create`")).into());
+        }
         if present.is_some_and(|present| present.given.customer != row.customer) {
             let fault = "is a member of the site or of another customer already; choose another name";
             return Err(ApiError::Taken(vec![("member".into(), fault.into())]).into());
@@ -273,6 +282,7 @@ impl AuthService for Auth {
 
     async fn set_member_role(&self, request: Request<v1::SetMemberRoleRequest>) -> Answer<v1::Member> {
         let caller = caller::admin(&self.0, &request).await?;
+        caller::check_no_api_key(&request)?;
         grants::detach(&request);
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "SetMemberRole", request.mutation.as_ref(), &request)?;

@@ -84,7 +84,8 @@ pub async fn auditor<T>(core: &Core, request: &Request<T>) -> Result<Caller, Api
 /// Any member with any role, for the few calls that auditors may make too.
 ///
 /// # Errors
-/// The certificate is missing, belongs to an agent, was revoked, or belongs to a former member.
+/// The certificate is missing, belongs to an agent, was revoked, or belongs to a former member; or the role of the API key
+/// does not fit the member's role any more.
 pub async fn anyone<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let identity = peer(request)?;
     tracing::Span::current().record("caller", &identity.common_name);
@@ -96,29 +97,11 @@ pub async fn anyone<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
         None => of_member(core, &identity.common_name, epoch).await?,
     };
     let caller = match Login::of(request).and_then(|login| login.role) {
-        Some(role) => limited(caller, role)?,
+        Some(role) => rights::limited(caller, role)?,
         None => caller,
     };
     call::note_member(&caller.name, epoch, word(caller.role), &caller.customer());
     Ok(caller)
-}
-
-/// The caller with no more rights than the role of the API key.
-fn limited(caller: Caller, key: Role) -> Result<Caller, ApiError> {
-    let role = match (caller.role, key) {
-        (member, key) if member == key => key,
-        (Role::Operator | Role::Viewer, Role::Operator | Role::Viewer) => Role::Viewer,
-        (Role::CustomerAdmin | Role::CustomerUser, Role::CustomerAdmin | Role::CustomerUser) => Role::CustomerUser,
-        _ => {
-            return Err(ApiError::Forbidden(format!(
-                "this API key has the role {}, and {:?} is {} now; create another key",
-                word(key),
-                caller.name,
-                title(caller.role)
-            )));
-        }
-    };
-    Ok(Caller { role, ..caller })
 }
 
 /// Any member with a client certificate, for calls that give a new login: a stolen session or API key cannot prolong itself.
@@ -133,13 +116,13 @@ pub async fn certified<T>(core: &Core, request: &Request<T>) -> Result<Caller, A
     Ok(caller)
 }
 
-/// A caller with a client certificate or a browser's session: an API key cannot give lasting access.
+/// Refuses API keys, for calls that give or end another access: a stolen key ends with its deletion.
 ///
 /// # Errors
 /// The request has an API key.
 pub fn check_no_api_key<T>(request: &Request<T>) -> Result<(), ApiError> {
     if Login::of(request).is_some_and(|login| login.role.is_some()) {
-        let message = "an API key cannot create another access; use `rackwright` or the web console";
+        let message = "an API key cannot give or end other access; use `rackwright` or the web console";
         return Err(ApiError::Forbidden(message.into()));
     }
     Ok(())

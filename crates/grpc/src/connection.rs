@@ -89,6 +89,14 @@ impl Login {
     pub fn of<T>(request: &Request<T>) -> Option<&Self> {
         request.extensions().get()
     }
+
+    /// The resource name of the session or API key.
+    pub fn name(&self) -> String {
+        match self.role {
+            None => format!("sessions/{}", self.session),
+            Some(_) => format!("apiKeys/{}", self.session),
+        }
+    }
 }
 
 /// The caller of a request: from its login, its certificate, or a registration on its connection.

@@ -10,6 +10,7 @@ use rackwright_api::v1::attach_console_response::Message as ServerMessage;
 use rackwright_api::v1::console_service_server::ConsoleService;
 use rackwright_ground::api_error::ApiError;
 use rackwright_ground::core::Core;
+use rackwright_ground::rights::Grant;
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_nodes::console::Consoles;
 use rackwright_nodes::console::access::ConsoleAccess;
@@ -25,6 +26,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::call::MutatingCall;
 use super::caller::Caller;
+use super::connection::Login;
 use super::{caller, convert, names};
 
 /// Messages that may wait for a slow reader.
@@ -234,13 +236,17 @@ impl ConsoleService for Console {
         request: Request<Streaming<v1::AttachConsoleRequest>>,
     ) -> Answer<Self::AttachConsoleStream> {
         let caller = caller::tenant(&self.0, &request).await?;
+        let login = (
+            request.extensions().get::<Grant>().cloned(),
+            Login::of(&request).and_then(|login| login.role),
+        );
         let mut typed = request.into_inner();
         let first = typed.message().await?.and_then(|first| first.message);
         let Some(ClientMessage::Enter(wanted)) = first else {
             return Err(ApiError::invalid("enter", "the first message must be enter, with node and mode").into());
         };
         let id = &names::node_id("enter.node", &wanted.node)?;
-        let guest = session::enter(&self.0, caller, id, entry(&wanted)?).await?;
+        let guest = session::enter(&self.0, caller, id, entry(&wanted)?, login).await?;
         let (answers, receiver) = mpsc::channel(QUEUE);
         tokio::spawn(show(guest, typed, answers));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
@@ -400,6 +406,7 @@ impl ConsoleService for Console {
         request: Request<v1::CreateConsoleTokenRequest>,
     ) -> Answer<v1::CreateConsoleTokenResponse> {
         let caller = caller::user(&self.0, &request).await?;
+        caller::check_no_api_key(&request)?;
         let request = request.into_inner();
         let mutation = request.mutation.as_ref();
         let call = MutatingCall::new(&self.0, &caller, "CreateConsoleToken", mutation, &request)?;

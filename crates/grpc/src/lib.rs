@@ -120,6 +120,8 @@ const STRANGERS_HEADERS: u32 = 8 << 10;
 const WINDOW: u32 = 1 << 20;
 /// Parallel calls on a connection with a certificate.
 const CALLS: u32 = 128;
+/// Parallel calls on a connection to the web console: files at the first load, then streams and calls of a page.
+const BROWSER_CALLS: u32 = 32;
 /// Largest headers of a call, in bytes.
 const HEADERS: u32 = 16 << 10;
 
@@ -148,7 +150,7 @@ pub async fn run(core: Arc<Core>, api: Listening, web: Option<Listening>) -> Res
     let accepted = tls::accept(&core, api.0, api.1, core.listeners.api.clone());
     let (strangers, known) = split_by_identity(accepted);
     let serve_web = async {
-        let site = web::Site::new(&core, &stack.methods);
+        let site = web::Site::new(&core);
         match (web, site) {
             (Some((listener, tls)), Some(site)) => {
                 let accepted = tls::accept(&core, listener, tls, core.listeners.web.clone());
@@ -198,7 +200,7 @@ fn for_browsers() -> Server {
         .accept_http1(true)
         .initial_stream_window_size(STRANGERS_WINDOW)
         .initial_connection_window_size(STRANGERS_WINDOW)
-        .max_concurrent_streams(CALLS)
+        .max_concurrent_streams(BROWSER_CALLS)
         .http2_max_header_list_size(HEADERS)
 }
 

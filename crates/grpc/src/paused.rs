@@ -114,6 +114,10 @@ mod tests {
         "MeteringService/SumUsage",
         "NodeService/WatchNodes",
         "OperationService/WaitOperation",
+        "SessionService/CreateLoginToken",
+        "SessionService/DeleteApiKey",
+        "SessionService/EndSession",
+        "SessionService/OpenSession",
         "SiteService/PlanSite",
     ];
 

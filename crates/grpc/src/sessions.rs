@@ -112,6 +112,10 @@ impl Sessions {
         };
         let hash = TokenHash::of(token).map_err(|_| refuse())?.to_hex();
         let now = clock::now();
+        // Unknown tokens need no turn of the writer.
+        if !self.0.store.has_token(&hash, LOGIN).await? {
+            return Err(refuse());
+        }
         let mut tx = self.0.store.write().await?;
         let (known, _) = tx.token(&hash, LOGIN).await?.ok_or_else(refuse)?;
         // Locks the member before the token, in the same order as the revocation of a member.
@@ -226,16 +230,22 @@ fn key_lifetime(lifetime: Option<&prost_types::Duration>) -> Result<i64, ApiErro
 
 fn check_label(label: &str) -> Result<(), ApiError> {
     let length = label.trim().chars().count();
-    if length == 0 || length > LABEL_MAX || label.chars().any(char::is_control) {
+    if length == 0 || length > LABEL_MAX || label.chars().any(is_hidden) {
         let fault = "must be 1 to 100 characters that say what the key is for";
         return Err(ApiError::invalid("label", fault));
     }
     Ok(())
 }
 
+/// A control character, or one that changes the direction of the text around it.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
 /// Text of a client's header for the list of sessions: printable and short.
 fn shown(text: Option<&str>) -> String {
-    let printable = text.unwrap_or_default().chars().filter(|c| !c.is_control());
+    let printable = text.unwrap_or_default().chars().filter(|c| !is_hidden(*c));
     printable.take(CLIENT_MAX).collect()
 }
 
@@ -304,6 +314,7 @@ impl SessionService for Sessions {
 
     async fn end_session(&self, request: Request<v1::EndSessionRequest>) -> Answer<()> {
         let caller = caller::anyone(&self.0, &request).await?;
+        caller::check_no_api_key(&request)?;
         grants::detach(&request);
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "EndSession", request.mutation.as_ref(), &request)?;
@@ -372,6 +383,11 @@ impl SessionService for Sessions {
 
     async fn delete_api_key(&self, request: Request<v1::DeleteApiKeyRequest>) -> Answer<()> {
         let caller = caller::anyone(&self.0, &request).await?;
+        let id = names::id_of("name", &request.get_ref().name, "apiKeys")?;
+        // A key may end itself.
+        if Login::of(&request).is_none_or(|login| login.session != id) {
+            caller::check_no_api_key(&request)?;
+        }
         grants::detach(&request);
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "DeleteApiKey", request.mutation.as_ref(), &request)?;

@@ -17,7 +17,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rackwright_gateway::{Methods, refusal};
 use rackwright_ground::api_error::ApiError;
 use rackwright_ground::clock;
 use rackwright_ground::config::web::Settings;
@@ -26,15 +25,14 @@ use rackwright_identity::{ClientIdentity, TokenHash};
 use rackwright_lifecycle::{EventKind, seconds};
 use rackwright_store::{EventRow, MemberRow, SessionKind, SessionRow};
 use serde_json::{Value, json};
-use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::http::header::{
-    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, ORIGIN, RETRY_AFTER, SET_COOKIE,
-};
+use tonic::codegen::http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, ORIGIN, RETRY_AFTER, SET_COOKIE};
 use tonic::codegen::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use tonic::{Code, Status};
 use tower::Service;
 
-use self::limits::{CallLimiter, LoginLimiter};
+use self::limits::{CallLimiter, LoginLimiter, NotedUses};
+use super::access::Refused;
 use super::caller;
 use super::connection::{Login, Peer};
 
@@ -57,21 +55,21 @@ const ANSWER_MAX: usize = 64 << 10;
 pub struct Site {
     core: Arc<Core>,
     settings: Settings,
-    methods: Arc<Methods>,
     logins: LoginLimiter,
     calls: CallLimiter,
+    uses: NotedUses,
 }
 
 impl Site {
     /// The web console of a control plane. `None`: the settings have none.
-    pub fn new(core: &Arc<Core>, methods: &Arc<Methods>) -> Option<Arc<Self>> {
+    pub fn new(core: &Arc<Core>) -> Option<Arc<Self>> {
         let settings = core.config.web.clone()?;
         Some(Arc::new(Self {
             core: core.clone(),
             settings,
-            methods: methods.clone(),
             logins: LoginLimiter::default(),
             calls: CallLimiter::default(),
+            uses: NotedUses::default(),
         }))
     }
 
@@ -107,13 +105,19 @@ impl Site {
         Ok(row)
     }
 
+    /// The login of a browser's secret, if its session is open. None also while the database is away.
+    async fn open_login(&self, secret: Option<String>) -> Option<Login> {
+        let row = self.session(SessionKind::Browser, &secret?).await.ok()?;
+        login_of(row).ok()
+    }
+
     /// Stores the use of a session, apart from the call.
     fn record_use(&self, row: &SessionRow) {
         let now = clock::now();
         let since = now.plus(-seconds(USE_S));
         // The first call of an API key marks the key as used.
         let is_first = row.kind == SessionKind::ApiKey && row.used_at == row.created_at;
-        if row.used_at >= since && !is_first {
+        if row.used_at >= since && !is_first || !self.uses.is_due(&row.id) {
             return;
         }
         let since = if is_first { now } else { since };
@@ -245,7 +249,10 @@ where
         // The ready service handles this request; its clone becomes ready for the next one.
         let next = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, next);
+        let peer = Peer::from_extensions(request.extensions()).cloned();
         Box::pin(async move {
+            // A connection is not idle while it waits for this answer.
+            let _busy = peer.as_ref().map(|peer| peer.place().busy());
             let response = match request.uri().path() {
                 LOGIN => log_in(&site, inner, request).await?,
                 LOGOUT => log_out(&site, inner, request).await?,
@@ -287,25 +294,28 @@ where
         Ok(secret) => site.login(secret).await,
         Err(error) => Err(error.into()),
     };
+    let is_limited = login
+        .as_ref()
+        .is_err_and(|status| status.code() == Code::ResourceExhausted);
     match login {
         Ok(login) => {
             if let Some(peer) = Peer::from_extensions(request.extensions()) {
                 peer.place().known();
             }
             request.extensions_mut().insert(login);
-            inner.call(request).await
         }
+        // Refused inside of the audit, in the form of the request.
         Err(status) => {
-            site.core.metrics.calls_refused().inc();
-            let mut response = refusal(&site.methods, &request, &status);
-            if status.code() == tonic::Code::ResourceExhausted {
-                response
-                    .headers_mut()
-                    .insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            Ok(response)
+            request.extensions_mut().insert(Refused(status));
         }
     }
+    let mut response = inner.call(request).await?;
+    if is_limited {
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    Ok(response)
 }
 
 /// The answer of a page's own request: no content, or an error as in the API.
@@ -354,7 +364,16 @@ where
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait));
         return Ok(response);
     }
+    // A browser that was logged in gets the new session in place of its own.
+    let former = match presented(request.headers()) {
+        Some((SessionKind::Browser, secret)) => Some(secret.to_owned()),
+        _ => None,
+    };
     *request.uri_mut() = Uri::from_static(OPEN_SESSION);
+    // In any other form, the answer would not have the status and content that are read here.
+    let json = HeaderValue::from_static("application/json");
+    request.headers_mut().insert(CONTENT_TYPE, json);
+    let peer = Peer::from_extensions(request.extensions()).cloned();
     let response = inner.call(request).await?;
     if response.status() != StatusCode::OK {
         if response.status() == StatusCode::UNAUTHORIZED {
@@ -362,7 +381,6 @@ where
         }
         return Ok(response);
     }
-    site.logins.note_accepted(&address);
     let opened = axum::body::to_bytes(axum::body::Body::new(response.into_body()), ANSWER_MAX).await;
     let opened = opened
         .ok()
@@ -390,27 +408,11 @@ where
     let Some((SessionKind::Browser, secret)) = presented(request.headers()) else {
         return Ok(gone);
     };
-    let secret = secret.to_owned();
-    let login = match site.session(SessionKind::Browser, &secret).await {
-        Ok(row) => login_of(row),
-        Err(ApiError::Unauthenticated(_)) => return Ok(gone),
-        Err(error) => Err(error),
+    let (secret, peer) = (secret.to_owned(), Peer::from_extensions(request.extensions()).cloned());
+    let Some(login) = site.open_login(Some(secret)).await else {
+        return Ok(gone);
     };
-    let login = match login {
-        Ok(login) => login,
-        Err(error) => return Ok(refusal(&site.methods, &request, &error.into())),
-    };
-    let key = format!("logout-{}", login.session);
-    let name = format!("sessions/{}", login.session);
-    let body = json!({"name": name, "mutation": {"idempotencyKey": key}}).to_string();
-    let (mut head, _) = request.into_parts();
-    head.uri = Uri::from_static(END_SESSION);
-    head.headers.remove(CONTENT_LENGTH);
-    head.headers
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    head.extensions.insert(login);
-    let body = Body::new(axum::body::Body::from(body));
-    let response = inner.call(Request::from_parts(head, body)).await?;
+    let response = inner.call(ending(login, peer)).await?;
     Ok(match response.status() {
         StatusCode::OK => gone,
         _ => response,

@@ -133,6 +133,16 @@ impl Store {
         })
     }
 
+    /// Whether there is a token with this hash, used or not.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn has_token(&self, hash: &str, purpose: &str) -> Result<bool> {
+        let query = statement("SELECT 1 FROM tokens WHERE hash = $1 AND purpose = $2");
+        let row = query.bind(hash).bind(purpose).fetch_optional(&self.readers).await?;
+        Ok(row.is_some())
+    }
+
     /// Deletes tokens that expired before `oldest`.
     ///
     /// # Errors

@@ -185,12 +185,27 @@ impl WriteTx {
         let query = query.bind(&row.address).bind(&row.client);
         query.execute(&mut self.tx).await?;
         if row.kind == SessionKind::Browser {
-            let sql = "DELETE FROM sessions WHERE kind = 'browser' AND member = $1 AND id NOT IN (SELECT id FROM sessions \
-                       WHERE kind = 'browser' AND member = $1 ORDER BY used_at DESC, id LIMIT $2)";
-            let query = statement(sql).bind(&row.member).bind(BROWSERS_MAX);
-            query.execute(&mut self.tx).await?;
+            // The new one stays, even if the clocks of others are ahead.
+            let sql = "DELETE FROM sessions WHERE kind = 'browser' AND member = $1 AND id <> $3 AND id NOT IN \
+                       (SELECT id FROM sessions WHERE kind = 'browser' AND member = $1 AND id <> $3 \
+                       ORDER BY used_at DESC, id LIMIT $2)";
+            let query = statement(sql).bind(&row.member).bind(BROWSERS_MAX - 1).bind(&row.id);
+            self.changes_members |= query.execute(&mut self.tx).await? > 0;
         }
         Ok(())
+    }
+
+    /// Ends all sessions, API keys and unused login tokens. After a restore of the database, those that had ended since the
+    /// backup would be valid again.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn end_all_sessions(&mut self) -> Result<u64> {
+        let ended = statement("DELETE FROM sessions").execute(&mut self.tx).await?;
+        let sql = "DELETE FROM tokens WHERE purpose = 'login'";
+        statement(sql).execute(&mut self.tx).await?;
+        self.changes_members = true;
+        Ok(ended)
     }
 
     /// Number of a member's API keys that have not ended.

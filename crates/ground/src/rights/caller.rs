@@ -78,6 +78,27 @@ pub fn rights_of(row: &MemberRow) -> Option<(Role, Scope)> {
     }
 }
 
+/// The caller with no more rights than the role of an API key.
+///
+/// # Errors
+/// The member's role is of another kind than the key's now.
+pub fn limited(caller: Caller, key: Role) -> Result<Caller, ApiError> {
+    let role = match (caller.role, key) {
+        (member, key) if member == key => key,
+        (Role::Operator | Role::Viewer, Role::Operator | Role::Viewer) => Role::Viewer,
+        (Role::CustomerAdmin | Role::CustomerUser, Role::CustomerAdmin | Role::CustomerUser) => Role::CustomerUser,
+        (member, key) => {
+            return Err(ApiError::Forbidden(format!(
+                "this API key has the role {}, and {:?} has the role {} now; create another key",
+                word(key),
+                caller.name,
+                word(member)
+            )));
+        }
+    };
+    Ok(Caller { role, ..caller })
+}
+
 /// The present role and scope of a member in an epoch. Counts as a use.
 ///
 /// # Errors

@@ -4,6 +4,8 @@
 //! written after the commit. A database below that age was restored from a backup, or replaced: later changes are lost, and
 //! a machine that it calls free may hold a customer's data. So every node is doubted until an operator settles the doubt.
 //!
+//! Sessions and API keys end: those that had ended since the backup would be valid again.
+//!
 //! A backup of the whole data folder also restores the file, so this check does not notice it: `serve --restored` declares
 //! it. A single node is also doubted when its machine knows a newer claim generation than its record.
 
@@ -123,6 +125,7 @@ pub async fn advance(core: &Core, is_declared: bool) -> Result<(), AgeError> {
     if let Some(reason) = reason {
         age = seen.map_or(age, |seen| seen.age.max(age)).saturating_add(AGE_JUMP);
         doubt_all(&mut tx, reason).await?;
+        tx.end_all_sessions().await?;
     }
     tx.put_database_age(age).await?;
     core.commit(tx).await?;

@@ -1,7 +1,6 @@
-//! Limits of refused logins by address, and of the calls of an API key.
+//! Limits of refused logins by address, of the calls of an API key, and of stored uses.
 
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,16 +16,18 @@ const WINDOW: Duration = Duration::from_secs(600);
 const BURST: f64 = 200.0;
 /// Calls of an API key in a second, for long.
 const RATE: f64 = 50.0;
-/// Most remembered addresses or keys. Beyond this number, the oldest are forgotten.
+/// Least time between two writes of the use of a session.
+const USE: Duration = Duration::from_secs(60);
+/// Most remembered addresses, keys or sessions. Beyond this number, the oldest are forgotten.
 const REMEMBERED: usize = 10_000;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes room for another entry: removes those before `oldest`, and if none is, the oldest one.
-fn make_room<K: Hash + Eq + Clone, V>(entries: &mut HashMap<K, V>, at: impl Fn(&V) -> Instant, now: Instant) {
-    if entries.len() < REMEMBERED {
+/// Makes room for the entry of a new key: removes those before `oldest`, and if none is, the oldest one.
+fn make_room<V>(entries: &mut HashMap<String, V>, key: &str, at: impl Fn(&V) -> Instant, now: Instant) {
+    if entries.len() < REMEMBERED || entries.contains_key(key) {
         return;
     }
     entries.retain(|_, entry| now.duration_since(at(entry)) < WINDOW);
@@ -82,7 +83,7 @@ impl LoginLimiter {
     /// Notes a refused login. Returns the number within the window when the address starts to wait.
     pub fn note_refused(&self, address: &str) -> Option<u32> {
         let (mut entries, now) = (lock(&self.0), Instant::now());
-        make_room(&mut entries, |entry| entry.last, now);
+        make_room(&mut entries, address, |entry| entry.last, now);
         let entry = entries
             .entry(address.to_owned())
             .or_insert(RefusedLogins { count: 0, last: now });
@@ -114,7 +115,7 @@ impl CallLimiter {
     /// Whether this key may make a call now; counts the call.
     pub fn allows(&self, key: &str) -> bool {
         let (mut entries, now) = (lock(&self.0), Instant::now());
-        make_room(&mut entries, |entry| entry.at, now);
+        make_room(&mut entries, key, |entry| entry.at, now);
         let entry = entries
             .entry(key.to_owned())
             .or_insert(Budget { calls: BURST, at: now });
@@ -125,6 +126,23 @@ impl CallLimiter {
             return false;
         }
         entry.calls -= 1.0;
+        true
+    }
+}
+
+/// When this process last stored the use of each session, so that many calls at once make one write.
+#[derive(Debug, Default)]
+pub struct NotedUses(Mutex<HashMap<String, Instant>>);
+
+impl NotedUses {
+    /// Whether to store the use of a session now.
+    pub fn is_due(&self, session: &str) -> bool {
+        let (mut entries, now) = (lock(&self.0), Instant::now());
+        if entries.get(session).is_some_and(|at| now.duration_since(*at) < USE) {
+            return false;
+        }
+        make_room(&mut entries, session, |at| *at, now);
+        entries.insert(session.to_owned(), now);
         true
     }
 }
@@ -168,6 +186,15 @@ mod tests {
         }
         assert_eq!(lock(&limiter.0).len(), REMEMBERED);
         assert!(!lock(&limiter.0).contains_key("a0"), "the oldest is forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_use_is_stored_once_a_minute() {
+        let uses = NotedUses::default();
+        assert!(uses.is_due("s") && uses.is_due("t"));
+        assert!(!uses.is_due("s"));
+        tokio::time::advance(USE).await;
+        assert!(uses.is_due("s"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rackwright_api::v1;
 use rackwright_ground::rights;
 use rackwright_ground::testing::{TestCore, core_with};
 use rackwright_store::Scope;
@@ -32,7 +33,7 @@ impl Lab {
         join(&core, "vera", "viewer", "").await;
         join(&core, "adam", "customer-admin", "acme").await;
         let methods = methods().unwrap();
-        let site = Site::new(&core, &methods).unwrap();
+        let site = Site::new(&core).unwrap();
         let refusals = Refusals::new(core.metrics.calls_refused());
         let services = around(routes(&core), &core, (&refusals, &methods), Some(site.clone()));
         Self { core, site, services }
@@ -342,28 +343,55 @@ async fn an_api_key_has_its_role_at_most_and_creates_no_access() {
         lab.keyed("AuthService/WhoAmI", &reader, &json!({})).await.1["role"],
         "ROLE_VIEWER"
     );
+    let mutation = json!({"idempotencyKey": "a"});
     for (method, request) in [
         ("AuthService/RenewCredential", json!({})),
         (
             "AuthService/CreateToken",
-            json!({"member": "eve", "role": "ROLE_VIEWER", "mutation": {"idempotencyKey": "a"}}),
+            json!({"member": "eve", "role": "ROLE_VIEWER", "mutation": mutation}),
         ),
         (
-            "SessionService/CreateLoginToken",
-            json!({"mutation": {"idempotencyKey": "b"}}),
+            "AuthService/SetMemberRole",
+            json!({"name": "members/vera", "role": "ROLE_OPERATOR", "mutation": mutation}),
         ),
+        ("SessionService/CreateLoginToken", json!({"mutation": mutation})),
         (
             "SessionService/CreateApiKey",
-            json!({"label": "x", "mutation": {"idempotencyKey": "c"}}),
+            json!({"label": "x", "mutation": mutation}),
+        ),
+        (
+            "SessionService/DeleteApiKey",
+            json!({"name": "apiKeys/other", "mutation": mutation}),
+        ),
+        (
+            "SessionService/EndSession",
+            json!({"name": "sessions/other", "mutation": mutation}),
         ),
         (
             "ConsoleService/AddSshKey",
-            json!({"publicKey": "ssh-ed25519 AAAA", "mutation": {"idempotencyKey": "d"}}),
+            json!({"publicKey": "ssh-ed25519 AAAA", "mutation": mutation}),
+        ),
+        (
+            "ConsoleService/CreateConsoleToken",
+            json!({"node": "nodes/n1", "mutation": mutation}),
         ),
     ] {
         let (status, refused) = lab.keyed(method, &full, &request).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{method}: {refused}");
     }
+    // A key may end itself.
+    let (_, keys) = lab.keyed("SessionService/ListApiKeys", &reader, &json!({})).await;
+    let listed = keys["apiKeys"].as_array().unwrap().iter();
+    let own = listed.filter(|key| key["role"] == "ROLE_VIEWER").next().unwrap();
+    let end = json!({"name": own["name"], "mutation": {"idempotencyKey": "own"}});
+    assert_eq!(
+        lab.keyed("SessionService/DeleteApiKey", &reader, &end).await.0,
+        StatusCode::OK
+    );
+    assert_eq!(
+        lab.keyed("AuthService/WhoAmI", &reader, &json!({})).await.0,
+        StatusCode::UNAUTHORIZED
+    );
     // The owner's rights shrink, and the key's with them.
     join(&lab.core, "olga", "viewer", "").await;
     assert_eq!(hold(&full).await, StatusCode::FORBIDDEN);
@@ -376,6 +404,108 @@ async fn an_api_key_has_its_role_at_most_and_creates_no_access() {
         lab.keyed("AuthService/WhoAmI", &full, &json!({})).await.0,
         StatusCode::FORBIDDEN
     );
+}
+
+/// The status of a console that a key opens for typing.
+async fn typing(lab: &Lab, key: &str) -> Status {
+    let enter = v1::ConsoleEntry {
+        node: "nodes/n1".into(),
+        ..v1::ConsoleEntry::default()
+    };
+    let message = v1::AttachConsoleRequest {
+        message: Some(v1::attach_console_request::Message::Enter(enter)),
+    };
+    let message = prost::Message::encode_to_vec(&message);
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    let framed = [&[0][..], &length, &message].concat();
+    let request = Request::post("/rackwright.v1.ConsoleService/AttachConsole")
+        .header(CONTENT_TYPE, "application/grpc")
+        .header("te", "trailers")
+        .header(AUTHORIZATION, format!("Bearer {key}"));
+    let request = request.body(Body::new(axum::body::Body::from(framed))).unwrap();
+    let response = lab.send(request).await;
+    Status::from_header_map(response.headers()).unwrap_or_else(|| Status::ok(""))
+}
+
+#[tokio::test]
+async fn a_viewers_key_of_an_operator_does_not_type_at_consoles() {
+    let lab = Lab::new().await;
+    let node = rackwright_ground::testing::node("n1", rackwright_lifecycle::State::Available, None);
+    rackwright_ground::testing::add(&lab.core, &node).await;
+    let (full, reader) = (
+        lab.api_key("olga", None).await,
+        lab.api_key("olga", Some("ROLE_VIEWER")).await,
+    );
+    let refused = typing(&lab, &reader).await;
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    assert!(refused.message().contains("viewers may not type"), "{refused:?}");
+    let let_in = typing(&lab, &full).await;
+    assert_eq!(let_in.code(), Code::Ok, "{let_in:?}");
+}
+
+#[tokio::test]
+async fn a_session_makes_no_certificate_for_a_member() {
+    let lab = Lab::new().await;
+    let session = lab.log_in("olga").await;
+    let invite = async |member: &str| {
+        let request = json!({"member": member, "role": "ROLE_OPERATOR", "mutation": {"idempotencyKey": member}});
+        lab.page("/rackwright.v1.AuthService/CreateToken", &session, &request)
+            .await
+    };
+    for member in ["olga", "vera"] {
+        let (status, refused) = invite(member).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{member}: {refused}");
+    }
+    let (status, invited) = invite("eve").await;
+    assert_eq!(status, StatusCode::OK, "{invited}");
+}
+
+#[tokio::test]
+async fn a_login_is_judged_in_json_whatever_the_browser_sends() {
+    let lab = Lab::new().await;
+    let never = json!({"token": format!("rw1_{}", "0".repeat(64))});
+    for kind in [
+        "application/grpc",
+        "application/proto",
+        "application/connect+json",
+        "application/connect+proto",
+        "text/plain",
+    ] {
+        let mut request = of_page(LOGIN, "", &never);
+        request
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        assert_eq!(lab.send(request).await.status(), StatusCode::UNAUTHORIZED, "{kind}");
+    }
+    let status = lab.page(LOGIN, "", &never).await.0;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "all five were counted");
+}
+
+#[tokio::test]
+async fn a_second_login_of_a_browser_ends_its_first_session() {
+    let lab = Lab::new().await;
+    let first = lab.log_in("vera").await;
+    let token = lab.login_token("olga", "k").await;
+    let response = lab.send(of_page(LOGIN, &first, &json!({"token": token}))).await;
+    let second = cookie(&response);
+    assert_eq!(lab.page(WHO, &second, &json!({})).await.1["member"], "olga");
+    assert_eq!(lab.page(WHO, &first, &json!({})).await.0, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn the_audit_has_the_key_of_a_call_and_refused_keys() {
+    let lab = Lab::new().await;
+    let key = lab.api_key("olga", None).await;
+    let hold = json!({"name": "nodes/n1", "reason": "a fan", "mutation": {"idempotencyKey": "h"}});
+    lab.keyed("NodeService/HoldNode", &key, &hold).await;
+    let never = format!("rwk_{}", "0".repeat(64));
+    lab.keyed("NodeService/HoldNode", &never, &hold).await;
+    let filter = rackwright_store::AuditFilter::default();
+    let records = lab.core.store.audit(&filter, 0, 99).await.unwrap();
+    let text = format!("{records:?}");
+    assert!(text.contains("via apiKeys/"), "{text}");
+    assert!(text.contains("the API key is not valid"), "{text}");
+    assert!(!text.contains(&key) && !text.contains(&never));
 }
 
 #[tokio::test]

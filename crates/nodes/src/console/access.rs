@@ -3,7 +3,7 @@
 use rackwright_api::v1::Role;
 use rackwright_ground::api_error::ApiError;
 use rackwright_ground::core::Core;
-use rackwright_ground::rights::{Caller, of_member};
+use rackwright_ground::rights::{Caller, limited, of_member};
 use rackwright_lifecycle::{NodeId, State};
 use rackwright_serial::record::{Head, Holder};
 use rackwright_store::{NodeRecord, Scope};
@@ -42,6 +42,8 @@ pub struct ConsoleAccess {
     pub caller: Caller,
     /// The node at the time of the check.
     pub record: NodeRecord,
+    /// The role of the API key with which the member calls; none: another login.
+    key_role: Option<Role>,
 }
 
 impl ConsoleAccess {
@@ -74,7 +76,17 @@ impl ConsoleAccess {
                 "wait until the node is active",
             ));
         }
-        Ok(Self { caller, record })
+        Ok(Self {
+            caller,
+            record,
+            key_role: None,
+        })
+    }
+
+    /// The permission, limited by the role of an API key at each later check too. The caller of `new` has this role already.
+    #[must_use]
+    pub fn of_key(self, key_role: Option<Role>) -> Self {
+        Self { key_role, ..self }
     }
 
     /// Checks the permission again: role, owner of the node, and for members of customers the claim.
@@ -84,6 +96,10 @@ impl ConsoleAccess {
     pub async fn recheck(&self, core: &Core, types: bool) -> Result<(), String> {
         let now = async {
             let caller = of_member(core, &self.caller.name, self.caller.epoch).await?;
+            let caller = match self.key_role {
+                Some(role) => limited(caller, role)?,
+                None => caller,
+            };
             Self::new(core, caller, &self.record.id, types).await
         };
         match now.await {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_api::v1::Role;
 use rackwright_ground::api_error::ApiError;
 use rackwright_ground::audit::call;
 use rackwright_ground::core::Core;
 use rackwright_ground::rights;
-use rackwright_ground::rights::Caller;
+use rackwright_ground::rights::{Caller, Grant};
 use rackwright_lifecycle::{EventKind, NodeId};
 use rackwright_serial::{ConsoleChannels, ConsoleOutput, Entry};
 use rackwright_store::Scope;
@@ -24,16 +25,28 @@ const RECHECK: Duration = Duration::from_secs(2);
 /// Messages that a slow client may lag behind.
 const QUEUE: usize = 64;
 
-/// Attaches a member to a console.
+/// Attaches a member to a console. `grant` is that of the call, if it has one: the console ends with the call's login.
+/// `key_role` is the role of an API key: the member has no more rights than that.
 ///
 /// # Errors
 /// The member has no permission, or another client types.
-pub async fn enter(core: &Arc<Core>, caller: Caller, node: &NodeId, entry: Entry) -> Result<ConsoleChannels, ApiError> {
+pub async fn enter(
+    core: &Arc<Core>,
+    caller: Caller,
+    node: &NodeId,
+    entry: Entry,
+    (grant, key_role): (Option<Grant>, Option<Role>),
+) -> Result<ConsoleChannels, ApiError> {
     call::note_target(&format!("nodes/{node}"));
-    let grant = core.rights.open(&caller.name, caller.epoch, None);
+    let grant = grant.unwrap_or_else(|| core.rights.open(&caller.name, caller.epoch, None));
     // Checked under the grant: from here on a loss of rights ends the session.
     let caller = rights::admit(core, &caller.name, caller.epoch, &grant).await?;
+    let caller = match key_role {
+        Some(role) => rights::limited(caller, role)?,
+        None => caller,
+    };
     let access = ConsoleAccess::new(core, caller, node, entry != Entry::ReadOnly).await?;
+    let access = access.of_key(key_role);
     let caller_name = access.caller.name.clone();
     // Recorded before the console opens, because input cannot be undone.
     core.audit_now().await?;

@@ -66,7 +66,7 @@ impl Authorizer for SshMembers {
                 (rackwright_api::v1::Role::Viewer, Entry::Write) => Entry::ReadOnly,
                 (_, entry) => entry,
             };
-            session::enter(core, caller, &NodeId::named(node), entry).await
+            session::enter(core, caller, &NodeId::named(node), entry, (None, None)).await
         });
         let entered = entered.await;
         if let Err(error) = &entered {

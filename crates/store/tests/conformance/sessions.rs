@@ -165,7 +165,44 @@ async fn a_member_has_few_browser_sessions_and_the_unused_ones_make_room() {
         member: "ann",
     };
     let list = async |kind| lab.store.sessions(filter, kind, at(500), ("", 99)).await.unwrap();
+    // A new session stays even if all others were used later.
+    let mut late = session("s99", "ann", SessionKind::Browser);
+    late.used_at = at(1);
+    put(&lab.store, &[late]).await;
+    assert!(lab.store.session_is_open("s99", at(500)).await.unwrap());
     let browsers = list(SessionKind::Browser).await;
-    assert_eq!((browsers.len(), browsers[0].id.as_str()), (16, "s04"));
+    assert_eq!((browsers.len(), browsers[0].id.as_str()), (16, "s05"));
     assert_eq!(list(SessionKind::ApiKey).await.len(), 20);
+}
+
+#[tokio::test]
+async fn all_sessions_end_after_a_restore() {
+    let lab = Lab::new().await;
+    put(
+        &lab.store,
+        &[
+            session("s1", "ann", SessionKind::Browser),
+            session("k1", "ann", SessionKind::ApiKey),
+        ],
+    )
+    .await;
+    let mut tx = lab.store.write().await.unwrap();
+    let token = rackwright_store::TokenRow {
+        hash: "t1".into(),
+        purpose: "login".into(),
+        subject: "ann".into(),
+        body: "7".into(),
+        expires_at: at(900),
+    };
+    tx.put_token(&token).await.unwrap();
+    tx.commit().await.unwrap();
+    assert!(lab.store.has_token("t1", "login").await.unwrap());
+    assert!(!lab.store.has_token("t1", "member").await.unwrap());
+    let mut tx = lab.store.write().await.unwrap();
+    assert_eq!(tx.end_all_sessions().await.unwrap(), 2);
+    tx.commit().await.unwrap();
+    assert!(!lab.store.has_token("t1", "login").await.unwrap());
+    for id in ["s1", "k1"] {
+        assert!(!lab.store.session_is_open(id, at(500)).await.unwrap(), "{id}");
+    }
 }

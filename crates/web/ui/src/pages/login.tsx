@@ -1,15 +1,17 @@
 import { useEffect, useState } from "preact/hooks";
+import type { WhoAmIResponse } from "../api";
+import { call } from "../client";
 import { ApiError, asApiError } from "../errors";
 import { Button } from "../parts/button";
 import { Logo } from "../parts/logo";
 import { AsCli } from "../parts/panel";
 import { Problem } from "../parts/problem";
 import { navigate } from "../router";
-import { logIn, takeAskedFor } from "../session";
+import { logIn, roleWord, takeAskedFor } from "../session";
 
 /** The token after the `#` of the address, once: it must not stay in the history. */
 function takeToken(): string {
-  const token = decodeURIComponent(window.location.hash.slice(1));
+  const token = window.location.hash.slice(1);
   if (token !== "") {
     history.replaceState(null, "", "/login");
   }
@@ -20,6 +22,7 @@ export function LoginPage() {
   const [token, setToken] = useState("");
   const [error, setError] = useState<ApiError | null>(null);
   const [isBusy, setBusy] = useState(false);
+  const [present, setPresent] = useState<WhoAmIResponse | null>(null);
   const submit = async (given: string) => {
     setBusy(true);
     setError(null);
@@ -33,9 +36,17 @@ export function LoginPage() {
   };
   useEffect(() => {
     const given = takeToken();
-    if (given !== "") {
-      void submit(given);
+    if (given === "") {
+      return;
     }
+    // A link must not put another member in the place of the one who is logged in.
+    call("AuthService/WhoAmI", {}).then(
+      (member) => {
+        setToken(given);
+        setPresent(member);
+      },
+      () => void submit(given),
+    );
   }, []);
   return (
     <main class="login" id="main" tabIndex={-1}>
@@ -44,6 +55,12 @@ export function LoginPage() {
           <Logo />
           <h1>Rackwright</h1>
         </div>
+        {present && (
+          <p role="alert">
+            This browser is logged in as <strong>{present.member}</strong> ({roleWord(present.role)}). The token logs
+            its own member in instead. If you did not ask for it, close this page.
+          </p>
+        )}
         <p>To log in, run this command in a terminal where you are logged in. It opens the browser.</p>
         <AsCli commands={["rackwright console open"]} />
         <form
