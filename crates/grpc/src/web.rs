@@ -386,15 +386,33 @@ where
         .ok()
         .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
     let secret = opened.as_ref().and_then(|opened| opened["secret"].as_str());
+    let Some(secret) = secret else {
+        let message = "the session has no secret";
+        return Ok(failure(StatusCode::INTERNAL_SERVER_ERROR, "internal", message));
+    };
+    site.logins.note_accepted(&address);
+    if let Some(login) = site.open_login(former).await {
+        let ended = inner.call(ending(login, peer)).await?;
+        tracing::debug!(status = %ended.status(), "the browser's former session was ended");
+    }
     let age = i64::from(site.settings.session_hours) * 3600;
-    Ok(match secret {
-        Some(secret) => with_cookie(StatusCode::NO_CONTENT, secret, age),
-        None => failure(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal",
-            "the session has no secret",
-        ),
-    })
+    Ok(with_cookie(StatusCode::NO_CONTENT, secret, age))
+}
+
+/// The call that ends the session of a login.
+fn ending(login: Login, peer: Option<Peer>) -> Request<Body> {
+    let key = format!("end-{}", login.session);
+    let body = json!({"name": login.name(), "mutation": {"idempotencyKey": key}}).to_string();
+    let mut request = Request::new(Body::new(axum::body::Body::from(body)));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = Uri::from_static(END_SESSION);
+    let json = HeaderValue::from_static("application/json");
+    request.headers_mut().insert(CONTENT_TYPE, json);
+    request.extensions_mut().insert(login);
+    if let Some(peer) = peer {
+        request.extensions_mut().insert(peer);
+    }
+    request
 }
 
 async fn log_out<S>(site: &Site, mut inner: S, request: Request<Body>) -> Result<Response<Body>, Infallible>

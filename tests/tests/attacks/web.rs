@@ -43,7 +43,7 @@ async fn a_page_of_another_site_cannot_use_a_members_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stolen_session_ends_with_its_member_and_opens_nothing_that_lasts() {
+async fn a_stolen_session_ends_with_its_member_and_gets_no_certificate() {
     let dir = tempfile::tempdir().expect("a folder");
     let console = Console::start(dir.path(), "").await;
     let home = console.join("mallory", &["--role", "operator"]);
@@ -52,6 +52,11 @@ async fn a_stolen_session_ends_with_its_member_and_opens_nothing_that_lasts() {
     for (path, json) in [
         ("AuthService/RenewCredential", "{\"csrPem\": \"x\"}".to_owned()),
         ("SessionService/CreateLoginToken", mutation("a")),
+        (
+            "AuthService/CreateToken",
+            "{\"member\": \"mallory\", \"role\": \"ROLE_OPERATOR\", \"mutation\": {\"idempotencyKey\": \"c\"}}"
+                .to_owned(),
+        ),
     ] {
         let path = format!("/rackwright.v1.{path}");
         assert_eq!(status(&console, &of_page(&jar, &json), &path), "403", "{path}");

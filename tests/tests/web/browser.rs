@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rackwright_sim::fleet::{Fleet, FleetConfig};
+use rackwright_sim::install_crypto;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::web_console::Console;
 use thirtyfour::common::log::LoggingPrefsLogLevel;
@@ -26,6 +27,8 @@ struct Browser {
 
 impl Browser {
     async fn start(console: &Console) -> Self {
+        // The driver's HTTP client asks for it, although it uses no TLS here.
+        install_crypto();
         let port = free_port();
         let mut command = Command::new("chromedriver");
         command
