@@ -627,7 +627,7 @@ async fn a_stream_ends_with_its_session() {
     let bytes = tokio::time::timeout(AT_ONCE, body).await.unwrap().unwrap().unwrap();
     let text = String::from_utf8_lossy(&bytes);
     assert!(
-        text.contains("unauthenticated") && text.contains("the session has ended"),
+        text.contains("unauthenticated") && text.contains("of this call has ended"),
         "{text}"
     );
 }
