@@ -81,6 +81,10 @@ fuzz: deps ## Looks for inputs that a reader cannot bear (packets, images, site 
 	target/debug/fuzz-inputs -max_total_time=$(FUZZ_SECONDS) -seed=$(FUZZ_SEED) -timeout=10 -rss_limit_mb=1024 -max_len=8192 \
 	  -artifact_prefix=target/fuzz/ -print_final_stats=1 $(FUZZ_CORPUS) crates/fuzz/corpus
 
+.PHONY: pictures
+pictures: deps ## The pictures of the web console in README, with an invented hall: docs/pictures
+	crates/web/ui/pictures.sh
+
 .PHONY: web web-check
 web: ## Builds the web console: crates/web/dist from crates/web/ui (needs Node.js 20 and npm)
 	cd crates/web/ui && npm ci --no-audit --no-fund && npm run --silent check && npm run --silent build

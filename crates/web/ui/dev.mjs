@@ -1,6 +1,6 @@
 // A server for work on the console: the files of ../dist, and the API from a made-up world or from a real rackwrightd.
 //
-//   node dev.mjs --mock [--nodes 300] [--no-site] [--role viewer|customer-admin|...] [--port 8080]
+//   node dev.mjs --mock [--nodes 300] [--no-site] [--no-login] [--role viewer|customer-admin|...] [--port 8080]
 //   node dev.mjs --server https://127.0.0.1:7070 --cert member.pem --ca member.ca.pem [--port 8080]
 //
 // Any token logs in. It is no part of the product: it has no TLS, and everybody who reaches it is the member.
@@ -19,6 +19,7 @@ const { values: options } = parseArgs({
     nodes: { type: "string", default: "300" },
     role: { type: "string", default: "operator" },
     "no-site": { type: "boolean", default: false },
+    "no-login": { type: "boolean", default: false },
     server: { type: "string" },
     cert: { type: "string" },
     ca: { type: "string" },
@@ -113,7 +114,7 @@ const server = http.createServer((request, response) => {
     auth(request, response);
   } else if (!isApi) {
     file(request, response);
-  } else if (isLoggedIn(request)) {
+  } else if (options["no-login"] || isLoggedIn(request)) {
     api(request, response);
   } else {
     request.resume();
