@@ -19,7 +19,7 @@ folder_of = $(if $(filter dev,$(1)),debug,$(1))
 AGENT := target/ramdisk/$(TRIPLE)/$(call folder_of,$(AGENT_PROFILE))/rackwright-agent
 BIN := target/$(call folder_of,$(PROFILE))
 export PATH := $(HOME)/.cargo/bin:$(PATH)
-SCRIPTS = images/*.sh images/*/*.sh images/seed/rackwright-seed images/tiny/rc images/tiny/initrd-init images/rdma/init .ci/run $(wildcard tests/*.sh crates/*/tests/*.sh crates/*/*.sh)
+SCRIPTS = images/*.sh images/*/*.sh images/seed/rackwright-seed images/tiny/rc images/tiny/initrd-init images/rdma/init .ci/run $(wildcard tests/*.sh crates/*/tests/*.sh crates/*/*.sh crates/*/*/*.sh)
 
 .PHONY: help
 help: ## This list
