@@ -35,18 +35,24 @@ export function LoginPage() {
     }
   };
   useEffect(() => {
-    const given = takeToken();
-    if (given === "") {
-      return;
-    }
-    // A link must not put another member in the place of the one who is logged in.
-    call("AuthService/WhoAmI", {}).then(
-      (member) => {
-        setToken(given);
-        setPresent(member);
-      },
-      () => void submit(given),
-    );
+    const take = () => {
+      const given = takeToken();
+      if (given === "") {
+        return;
+      }
+      // A link must not put another member in the place of the one who is logged in.
+      call("AuthService/WhoAmI", {}).then(
+        (member) => {
+          setToken(given);
+          setPresent(member);
+        },
+        () => void submit(given),
+      );
+    };
+    take();
+    // The address with the token may be opened while this page is open: the browser does not load the page again.
+    window.addEventListener("hashchange", take);
+    return () => window.removeEventListener("hashchange", take);
   }, []);
   return (
     <main class="login" id="main" tabIndex={-1}>
