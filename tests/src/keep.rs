@@ -28,10 +28,10 @@ pub async fn with_logins(site: &Site) {
     println!("\nKEEP=1: everything goes on running until Ctrl-C. To use the CLI in another terminal:");
     print_commands(&site.dir().join("cli"));
     println!("\nThe browser warns of the certificate, which the authority of this demo has issued.");
-    let (sender, mut enters) = mpsc::channel(1);
+    let (sender, mut enters) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for _ in std::io::stdin().lock().lines() {
-            if sender.blocking_send(()).is_err() {
+            if sender.send(()).is_err() {
                 return;
             }
         }

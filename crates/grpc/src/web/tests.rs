@@ -381,8 +381,8 @@ async fn an_api_key_has_its_role_at_most_and_creates_no_access() {
     }
     // A key may end itself.
     let (_, keys) = lab.keyed("SessionService/ListApiKeys", &reader, &json!({})).await;
-    let listed = keys["apiKeys"].as_array().unwrap().iter();
-    let own = listed.filter(|key| key["role"] == "ROLE_VIEWER").next().unwrap();
+    let mut listed = keys["apiKeys"].as_array().unwrap().iter();
+    let own = listed.find(|key| key["role"] == "ROLE_VIEWER").unwrap();
     let end = json!({"name": own["name"], "mutation": {"idempotencyKey": "own"}});
     assert_eq!(
         lab.keyed("SessionService/DeleteApiKey", &reader, &end).await.0,
