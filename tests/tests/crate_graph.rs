@@ -261,7 +261,11 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     ("io-uring", &["image", "agent"], "direct I/O is for block devices"),
     ("zstd", &["image"], "compression is the image format's"),
     ("liblzma", &["image"], "compression is the image format's"),
-    ("flate2", &["image"], "compression is the image format's"),
+    (
+        "flate2",
+        &["image", "web"],
+        "compression is the image format's, and of the web console's files",
+    ),
     (
         "minisign-verify",
         &["image"],
