@@ -117,7 +117,7 @@ async fn a_program_calls_with_an_api_key_by_rest_and_grpc() {
         ask(Some(&key)).await.expect_err("deleted").code(),
         Code::Unauthenticated
     );
-    // On the listener of the API a key is nothing.
+    // The key does not exist any more.
     let again = site.try_cli(["api-key", "delete", id]);
     assert_eq!(again.status.code(), Some(3), "{}", outcome(&again));
 }
