@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2015,SC2034,SC2154 # Variables come before this text.
 # Removes the provisioning key from an installed system. POSIX sh and busybox. Set before: blob (the base64 part of the
 # public key) and extra (more files, one a line). Each file is replaced by one rename and keeps its mode and owner.
 LC_ALL=C

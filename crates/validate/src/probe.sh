@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2015,SC2034,SC2154 # Variables come before this text.
 # Reads an installed system for validation. POSIX sh and busybox; changes nothing.
 # Prints lines "key=value"; the fields of a list line are separated by tabs. Set before: wait_s, sample_mib.
 LC_ALL=C

@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2015,SC2034,SC2154 # Variables come before this text.
 # What is done with the traffic program on a machine; `step` says what. Variables come before this text.
 say() { printf '%s=%s\n' "$1" "$2"; }
 
