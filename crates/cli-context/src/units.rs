@@ -48,6 +48,20 @@ pub fn parse_moment(text: &str) -> Result<Timestamp, String> {
     Ok(at(moment.as_second()))
 }
 
+/// Reads a past moment: RFC 3339 (`2026-12-31T18:00:00Z`), or a duration before now (`2h`), to the second.
+pub fn parse_past(text: &str) -> Result<Timestamp, String> {
+    let at = |seconds| Timestamp { seconds, nanos: 0 };
+    if let Ok(time) = text.parse::<jiff::Timestamp>() {
+        return Ok(at(time.as_second()));
+    }
+    let wrong = |_| format!("`{text}` is not a time such as 2026-12-31T18:00:00Z or a duration before now such as 2h");
+    let back = parse_duration(text).map_err(wrong)?;
+    let moment = jiff::Timestamp::now()
+        .checked_sub(back)
+        .map_err(|_| format!("`{text}` is too long ago"))?;
+    Ok(at(moment.as_second()))
+}
+
 /// `9.4 s`, `1m 23s`, `2h 05m`, `3d 04h`.
 pub fn duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0);

@@ -27,6 +27,8 @@ pub struct Cli {
 /// The nouns and the few verbs beside them.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// The hall in one screen: nodes, clusters, alarms, failures
+    Status,
     /// Log in: exchange a one-time token for a credential
     Login(auth::login::LoginArgs),
     /// Show your member name and role at the server

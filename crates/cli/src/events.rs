@@ -1,8 +1,9 @@
 //! `rackwright events`: all events in order, without losses or repetitions.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use prost_types::Timestamp;
 use rackwright_api::v1::event_service_client::EventServiceClient;
-use rackwright_api::v1::{Event, StreamEventsRequest};
+use rackwright_api::v1::{Event, EventSeverity, StreamEventsRequest};
 use rackwright_cli_context::client::{Client, is_transient, open_stream};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::{Paint, Tone, clean};
@@ -25,6 +26,40 @@ pub struct EventsArgs {
     /// Only events of this resource, such as nodes/gpu-001
     #[arg(long, value_name = "RESOURCE")]
     target: Option<String>,
+    /// Only events of these kinds, such as power.on; security.* stands for all kinds with this beginning
+    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
+    kinds: Vec<String>,
+    /// Only events of at least this severity
+    #[arg(long, value_enum)]
+    severity: Option<SeverityArg>,
+    /// Only events at or after this time, such as 2026-12-31T18:00:00Z, or 2h for the last two hours
+    #[arg(long, value_name = "TIME", value_parser = units::parse_past)]
+    since: Option<Timestamp>,
+    /// Only events before this time
+    #[arg(long, value_name = "TIME", value_parser = units::parse_past, conflicts_with = "follow")]
+    until: Option<Timestamp>,
+    /// Begin with the newest N events, at most 10000
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(i32).range(1..=10_000),
+          conflicts_with_all = ["after", "new"])]
+    tail: Option<i32>,
+}
+
+/// How severe an event is.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SeverityArg {
+    Info,
+    Warning,
+    Error,
+}
+
+impl From<SeverityArg> for EventSeverity {
+    fn from(argument: SeverityArg) -> Self {
+        match argument {
+            SeverityArg::Info => Self::Info,
+            SeverityArg::Warning => Self::Warning,
+            SeverityArg::Error => Self::Error,
+        }
+    }
 }
 
 /// The end of reading one connection's stream.
@@ -88,6 +123,19 @@ impl Reader<'_> {
             only_new: !self.anchored,
             target: self.args.target.clone().unwrap_or_default(),
             until_now: !self.args.follow,
+            kinds: self.args.kinds.clone(),
+            min_severity: self
+                .args
+                .severity
+                .map_or(0, |severity| EventSeverity::from(severity).into()),
+            since_time: self.args.since,
+            until_time: self.args.until,
+            // A later connection goes on after the last event seen.
+            newest: if self.position == 0 {
+                self.args.tail.unwrap_or(0)
+            } else {
+                0
+            },
         };
         let mut stream = open_stream!(self.client, EventServiceClient.stream_events, doing, request).await?;
         loop {
@@ -136,7 +184,11 @@ fn line(event: &Event, paint: Paint) -> String {
     } else {
         format!("  {}", clean(&attributes.join(" ")))
     };
-    let tone = tone_of(&event.kind);
+    let tone = match event.severity() {
+        EventSeverity::Error => Tone::Bad,
+        EventSeverity::Warning => Tone::Busy,
+        EventSeverity::Info | EventSeverity::Unspecified => Tone::Strong,
+    };
     format!(
         "{time} {:>6}  {}  {:<16}  {}{}",
         event.position,
@@ -147,39 +199,23 @@ fn line(event: &Event, paint: Paint) -> String {
     )
 }
 
-/// The tone of an event's kind: an edge that a failed node or cluster took, a failure, or an event about security is bad.
-fn tone_of(kind: &str) -> Tone {
-    match kind {
-        "failed" | "condemned" => Tone::Bad,
-        kind if kind.ends_with(".failed") || kind.starts_with("security.") => Tone::Bad,
-        _ => Tone::Strong,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn events_of_failures_are_highlighted() {
-        // Kinds as the control plane sends them: edges of nodes and of clusters, and other kinds.
-        for kind in [
-            "failed",
-            "condemned",
-            "cluster.failed",
-            "effect.failed",
-            "validation.failed",
-            "security.node-doubted",
+    fn events_are_coloured_by_their_severity() {
+        for (severity, beginning) in [
+            (EventSeverity::Error, "\x1b[1;31mfailed"),
+            (EventSeverity::Warning, "\x1b[33mfailed"),
+            (EventSeverity::Info, "\x1b[1mfailed"),
         ] {
-            assert_eq!(tone_of(kind), Tone::Bad, "{kind}");
+            let event = Event {
+                kind: "failed".into(),
+                severity: severity.into(),
+                ..Event::default()
+            };
+            assert!(line(&event, Paint(true)).contains(beginning), "{severity:?}");
         }
-        for kind in ["validated", "started", "cluster.handedover", "validation.passed"] {
-            assert_eq!(tone_of(kind), Tone::Strong, "{kind}");
-        }
-        let event = Event {
-            kind: "failed".into(),
-            ..Event::default()
-        };
-        assert!(line(&event, Paint(true)).contains("\x1b[1;31mfailed"));
     }
 }

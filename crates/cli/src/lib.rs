@@ -24,6 +24,7 @@ mod firmware;
 mod image;
 mod node;
 mod operation;
+mod status;
 mod usage;
 
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ pub fn main() -> ExitCode {
 
 async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {
     match command {
+        Command::Status => status::run(cx).await,
         Command::Login(args) => auth::login::run(cx, args).await,
         Command::Whoami => auth::whoami(cx).await,
         Command::Token(command) => auth::token(cx, command).await,

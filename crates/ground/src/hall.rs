@@ -142,12 +142,9 @@ pub fn placement_of(record: &ClusterRecord) -> Result<NamedPlacement, HallError>
 /// # Errors
 /// The database failed.
 pub async fn live(store: &Store) -> Result<Vec<ClusterRecord>, StoreError> {
-    let released = rackwright_store::Term {
-        field: "state".into(),
-        value: rackwright_lifecycle::cluster::State::Released.as_str().into(),
-        negated: true,
-    };
-    store.clusters(&Scope::Site, &vec![released], "", i64::MAX).await
+    let released = rackwright_lifecycle::cluster::State::Released.as_str();
+    let filter = vec![rackwright_store::Term::is_not("state", released)];
+    store.clusters(&Scope::Site, &filter, "", i64::MAX).await
 }
 
 impl Sites {

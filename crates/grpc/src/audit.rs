@@ -29,19 +29,11 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct Records(pub Arc<Core>);
 
-fn micros(field: &str, time: Option<&prost_types::Timestamp>) -> Result<Option<Timestamp>, ApiError> {
-    let Some(time) = time else { return Ok(None) };
-    let micros = time.seconds.checked_mul(1_000_000);
-    let micros = micros.and_then(|us| us.checked_add(i64::from(time.nanos) / 1000));
-    let micros = micros.ok_or_else(|| ApiError::invalid(field, "is not a valid time"))?;
-    Ok(Some(Timestamp(micros)))
-}
-
 fn filter(filter: Option<&v1::AuditFilter>) -> Result<AuditFilter, ApiError> {
     let filter = filter.cloned().unwrap_or_default();
     Ok(AuditFilter {
-        since: micros("filter.start_time", filter.start_time.as_ref())?,
-        until: micros("filter.end_time", filter.end_time.as_ref())?,
+        since: names::given_time("filter.start_time", filter.start_time.as_ref())?,
+        until: names::given_time("filter.end_time", filter.end_time.as_ref())?,
         caller: filter.caller,
         customer: filter.customer,
         method: filter.method,

@@ -394,16 +394,15 @@ impl ClusterService for Clusters {
     async fn list_clusters(&self, request: Request<v1::ListClustersRequest>) -> Answer<v1::ListClustersResponse> {
         let scope = caller::tenant(&self.0, &request).await?.scope;
         let request = request.into_inner();
-        let mut filter = names::parse_filter_of(&request.filter, FILTER_FIELDS, |field, value| {
-            let known = || State::ALL.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ");
-            match field {
-                "state" if State::parse(value).is_none() => {
-                    Err(format!("{value:?} is not a state; states: {}", known()))
-                }
-                _ => Ok(()),
-            }
+        let mut filter = names::parse_filter_of(&request.filter, FILTER_FIELDS, |field, value| match field {
+            "state" => names::check_known(
+                value,
+                &State::ALL.iter().map(|s| s.as_str()).collect::<Vec<_>>(),
+                "state",
+            ),
+            _ => Ok(()),
         })?;
-        for term in filter.iter_mut().filter(|term| term.field == "name") {
+        for term in filter.iter_mut().flatten().filter(|term| term.field == "name") {
             if let Some(id) = term.value.strip_prefix("clusters/") {
                 term.value = id.to_owned();
             }

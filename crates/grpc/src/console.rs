@@ -142,12 +142,7 @@ fn time(at_us: i64) -> Option<prost_types::Timestamp> {
 }
 
 fn micros(field: &str, time: Option<&prost_types::Timestamp>) -> Result<Option<i64>, ApiError> {
-    let Some(time) = time else { return Ok(None) };
-    let micros = time.seconds.checked_mul(1_000_000);
-    let micros = micros.and_then(|us| us.checked_add(i64::from(time.nanos) / 1000));
-    micros
-        .map(Some)
-        .ok_or_else(|| ApiError::invalid(field, "is not a valid time"))
+    Ok(names::given_time(field, time)?.map(|time| time.0))
 }
 
 fn response(piece: Piece) -> v1::ReadConsoleLogResponse {

@@ -4,7 +4,7 @@ use rackwright_api::google::rpc;
 use rackwright_api::v1;
 use rackwright_ground::core::Core;
 use rackwright_ground::stored;
-use rackwright_lifecycle::{Agent, Outcome, Power, Reading, State, Timestamp, Wait};
+use rackwright_lifecycle::{Agent, Outcome, Power, Reading, Severity, State, Timestamp, Wait};
 use rackwright_store::{BootStageRow, EffectRow, EventRow, HistoryRow, ImageRow, ImageVersionRow, NodeRecord};
 use rackwright_store::{OperationRow, StoreError, UnknownMachineRow};
 
@@ -197,6 +197,12 @@ pub fn event(row: EventRow) -> v1::Event {
         position: u64::try_from(row.position).unwrap_or(0),
         time: time(row.at),
         kind: row.kind.to_string(),
+        severity: match row.kind.severity() {
+            Severity::Info => v1::EventSeverity::Info,
+            Severity::Warning => v1::EventSeverity::Warning,
+            Severity::Error => v1::EventSeverity::Error,
+        }
+        .into(),
         target: row.target,
         message: row.message,
         attributes: row.attributes.into_iter().collect(),

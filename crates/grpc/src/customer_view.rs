@@ -20,7 +20,7 @@ use super::names;
 const ASK: &str =
     "the operation failed; the reports of the nodes show failed checks; for other causes, ask the site's operators";
 /// Fields of a customer's filter over nodes. Labels are hidden, so a filter must not search them.
-pub const NODE_FILTER: &[&str] = &["state", "sku", "name"];
+pub const NODE_FILTER: &[&str] = &["state", "power", "agent", "name", "sku", "cluster", "image"];
 
 /// Fields that a filter over nodes may use.
 #[must_use]

@@ -7,10 +7,17 @@ use rackwright_api::v1;
 use rackwright_api::v1::event_service_server::EventService;
 use rackwright_ground::api_error::ApiError;
 use rackwright_ground::core::Core;
+use rackwright_lifecycle::Severity;
+use rackwright_store::EventFilter;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::{caller, watch};
+use super::{caller, names, watch};
+
+/// Most newest events that a stream begins with.
+const NEWEST_MAX: usize = 10_000;
+/// Most kinds of a request.
+const KINDS_MAX: usize = 32;
 
 /// Implements `EventService`.
 #[derive(Debug, Clone)]
@@ -26,27 +33,72 @@ impl EventService for Events {
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
         let scope = caller::anyone(&self.0, &request).await?.scope;
         let request = request.into_inner();
-        let (oldest, newest) = self.0.store.event_range().await.map_err(ApiError::from)?;
+        let stored = self.0.store.event_range().await.map_err(ApiError::from)?;
         let after = if request.only_new {
-            newest
+            stored.1
         } else {
-            i64::try_from(request.after_position).map_err(|_| ApiError::invalid("after_position", "is too large"))?
+            position_after(request.after_position, stored)?
         };
-        if after > 0 && after + 1 < oldest {
-            let message = format!(
-                "events up to {} are deleted; position {after} is no longer stored",
-                oldest - 1
-            );
-            return Err(ApiError::OutOfRange(message).into());
-        }
-        if after > newest {
-            return Err(ApiError::OutOfRange(format!(
-                "position {after} does not exist yet; the newest position is {newest}"
-            ))
-            .into());
-        }
-        let last = request.until_now.then_some(newest);
-        let events = watch::events(self.0.clone(), scope, after, last, request.target);
+        let newest = usize::try_from(request.newest)
+            .ok()
+            .filter(|newest| *newest <= NEWEST_MAX);
+        let newest = newest.ok_or_else(|| ApiError::invalid("newest", format!("must be from 0 to {NEWEST_MAX}")))?;
+        let ends = request.until_now || request.until_time.is_some();
+        let wanted = watch::WantedEvents {
+            scope,
+            filter: filter(&request)?,
+            after: if newest > 0 { stored.1 } else { after },
+            newest,
+            last: ends.then_some(stored.1),
+        };
+        let events = watch::events(self.0.clone(), wanted);
         Ok(Response::new(Box::pin(events)))
     }
+}
+
+/// The position from which a stream goes on.
+///
+/// # Errors
+/// Events after the position are deleted, or the position does not exist yet.
+fn position_after(after: u64, (oldest, newest): (i64, i64)) -> Result<i64, ApiError> {
+    let after = i64::try_from(after).map_err(|_| ApiError::invalid("after_position", "is too large"))?;
+    if after > 0 && after + 1 < oldest {
+        let deleted = oldest - 1;
+        let message = format!("events up to {deleted} are deleted; position {after} is no longer stored");
+        return Err(ApiError::OutOfRange(message));
+    }
+    if after > newest {
+        let message = format!("position {after} does not exist yet; the newest position is {newest}");
+        return Err(ApiError::OutOfRange(message));
+    }
+    Ok(after)
+}
+
+/// Which events a request wants.
+///
+/// # Errors
+/// A field is faulty.
+fn filter(request: &v1::StreamEventsRequest) -> Result<EventFilter, ApiError> {
+    if request.kinds.len() > KINDS_MAX {
+        return Err(ApiError::invalid("kinds", format!("must be at most {KINDS_MAX}")));
+    }
+    let is_kind = |kind: &str| {
+        let name = kind.strip_suffix(".*").unwrap_or(kind);
+        !name.is_empty() && name.len() <= 64 && !name.contains('*')
+    };
+    if let Some(faulty) = request.kinds.iter().find(|kind| !is_kind(kind)) {
+        let fault = format!("{faulty:?} is not a kind such as \"power.on\", nor a beginning such as \"security.*\"");
+        return Err(ApiError::invalid("kinds", fault));
+    }
+    Ok(EventFilter {
+        target: request.target.clone(),
+        kinds: request.kinds.clone(),
+        min_severity: match request.min_severity() {
+            v1::EventSeverity::Unspecified | v1::EventSeverity::Info => None,
+            v1::EventSeverity::Warning => Some(Severity::Warning),
+            v1::EventSeverity::Error => Some(Severity::Error),
+        },
+        since: names::given_time("since_time", request.since_time.as_ref())?,
+        until: names::given_time("until_time", request.until_time.as_ref())?,
+    })
 }

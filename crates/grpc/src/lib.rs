@@ -34,6 +34,7 @@ mod fabric;
 #[cfg(test)]
 mod feature_tests;
 mod firmware;
+mod fleet;
 mod grants;
 mod health;
 mod images;

@@ -2,8 +2,8 @@
 
 use rackwright_api::v1::Node;
 use rackwright_ground::api_error::ApiError;
-use rackwright_lifecycle::{ClusterId, ImageId, InvalidId, NodeId, OperationId, State, ids};
-use rackwright_store::{Filter, Term};
+use rackwright_lifecycle::{ClusterId, ImageId, InvalidId, NodeId, OperationId, State, Timestamp, ids};
+use rackwright_store::{Clause, Filter, Term};
 
 /// Default and largest page size.
 const PAGE_DEFAULT: i32 = 50;
@@ -126,67 +126,126 @@ impl Pages<'_> {
     }
 }
 
-/// Terms of an AIP-160 filter: `FIELD = VALUE AND FIELD != VALUE ...`. Values may be quoted.
+/// A filter over nodes; see [`parse_filter_of`].
 ///
 /// # Errors
 /// The error names the place of the fault.
 pub fn parse_filter(text: &str, fields: &[&str]) -> Result<Filter, ApiError> {
     let check = |field: &str, value: &str| match field {
-        "state" if State::parse(value).is_none() => {
-            let known: Vec<_> = State::ALL.iter().map(|s| s.as_str()).collect();
-            Err(format!("{value:?} is not a state; states: {}", known.join(", ")))
-        }
+        "state" => check_known(
+            value,
+            &State::ALL.iter().map(|s| s.as_str()).collect::<Vec<_>>(),
+            "state",
+        ),
+        "health" => check_known(value, &HEALTHS, "health"),
+        "power" => check_known(value, &["on", "off", "changing", "unknown"], "power"),
+        "agent" => check_known(value, &["yes", "no"], "value"),
         _ => Ok(()),
     };
-    let mut terms = parse_filter_of(text, fields, check)?;
-    for term in terms.iter_mut().filter(|term| term.field == "name") {
-        if let Some(id) = term.value.strip_prefix("nodes/") {
-            term.value = id.to_owned();
+    let mut filter = parse_filter_of(text, fields, check)?;
+    for term in filter.iter_mut().flatten() {
+        let collection = match term.field.as_str() {
+            "name" => "nodes/",
+            "cluster" => "clusters/",
+            "image" => "images/",
+            _ => continue,
+        };
+        if let Some(id) = term.value.strip_prefix(collection) {
+            term.value = id.replace("/versions/", "@");
         }
     }
-    Ok(terms)
+    Ok(filter)
 }
 
-/// Parses a filter over things other than nodes. `check` returns the fault of a field's value.
+/// Words of a node's health in filters and counts; `NodeHealth` has the same names.
+pub const HEALTHS: [&str; 5] = ["ok", "unknown", "unreachable", "login-refused", "doubted"];
+
+/// Refuses a value that is not one of the known ones.
 ///
 /// # Errors
-/// The errors of `parse_filter`, or of `check`.
+/// The fault in words.
+pub fn check_known(value: &str, known: &[&str], what: &str) -> Result<(), String> {
+    match known.contains(&value) {
+        true => Ok(()),
+        false => Err(format!("{value:?} is not a {what}; known: {}", known.join(", "))),
+    }
+}
+
+/// Parses an AIP-160 filter: clauses joined by AND, each of terms joined by OR. `FIELD = VALUE OR FIELD != VALUE AND ...`: OR
+/// binds closer than AND (<https://google.aip.dev/160>); a clause may stand in parentheses. Values may be quoted. `check`
+/// returns the fault of a field's value.
+///
+/// # Errors
+/// The error names the place of the fault.
 pub fn parse_filter_of(
     text: &str,
     fields: &[&str],
     check: impl Fn(&str, &str) -> Result<(), String>,
 ) -> Result<Filter, ApiError> {
-    let mut terms = Vec::new();
+    let at = |rest: &str, fault: String| {
+        ApiError::invalid(
+            "filter",
+            format!("at character {}: {fault}", text.len() - rest.len() + 1),
+        )
+    };
+    let mut filter = Filter::new();
     let mut rest = text.trim();
     while !rest.is_empty() {
-        let (term, after) = parse_term(rest, fields, &check).map_err(|fault| {
-            ApiError::invalid(
-                "filter",
-                format!("at character {}: {fault}", text.len() - rest.len() + 1),
-            )
-        })?;
-        terms.push(term);
+        let (clause, after) = parse_clause(rest, fields, &check).map_err(|(rest, fault)| at(rest, fault))?;
+        filter.push(clause);
         rest = after.trim_start();
         if rest.is_empty() {
             break;
         }
-        rest = rest.strip_prefix("AND ").map(str::trim_start).ok_or_else(|| {
-            ApiError::invalid(
-                "filter",
-                format!("at character {}: AND expected", text.len() - rest.len() + 1),
-            )
-        })?;
+        rest = rest
+            .strip_prefix("AND ")
+            .map(str::trim_start)
+            .ok_or_else(|| at(rest, "AND or OR expected".into()))?;
     }
-    if terms.len() > 32 {
+    if filter.iter().map(Vec::len).sum::<usize>() > 32 {
         return Err(ApiError::invalid("filter", "must have at most 32 terms"));
     }
-    Ok(terms)
+    Ok(filter)
+}
+
+/// The terms joined by OR at the beginning of a text, and the text after them.
+///
+/// # Errors
+/// The place of a fault, and the fault.
+fn parse_clause<'a>(
+    text: &'a str,
+    fields: &[&str],
+    check: &impl Fn(&str, &str) -> Result<(), String>,
+) -> Result<(Clause, &'a str), (&'a str, String)> {
+    let (is_grouped, mut rest) = match text.strip_prefix('(') {
+        Some(inner) => (true, inner.trim_start()),
+        None => (false, text),
+    };
+    let mut clause = Clause::new();
+    loop {
+        let (term, after) = parse_term(rest, fields, check, is_grouped).map_err(|fault| (rest, fault))?;
+        clause.push(term);
+        rest = after.trim_start();
+        match rest.strip_prefix("OR ") {
+            Some(after) => rest = after.trim_start(),
+            None => break,
+        }
+    }
+    if is_grouped {
+        let fault = match rest.starts_with("AND ") {
+            true => "a group in parentheses joins terms by OR; write AND outside of groups",
+            false => "OR or ) expected",
+        };
+        rest = rest.strip_prefix(')').ok_or((rest, fault.to_owned()))?;
+    }
+    Ok((clause, rest))
 }
 
 fn parse_term<'a>(
     text: &'a str,
     fields: &[&str],
     check: &impl Fn(&str, &str) -> Result<(), String>,
+    is_grouped: bool,
 ) -> Result<(Term, &'a str), String> {
     let end = text.find(['=', '!', ' ']).unwrap_or(text.len());
     let (field, rest) = text.split_at(end);
@@ -208,7 +267,10 @@ fn parse_term<'a>(
             let end = quoted.find('"').ok_or("closing \" missing")?;
             (&quoted[..end], &quoted[end + 1..])
         }
-        None => rest.split_at(rest.find(' ').unwrap_or(rest.len())),
+        None => {
+            let ends = |c: char| c == ' ' || is_grouped && c == ')';
+            rest.split_at(rest.find(ends).unwrap_or(rest.len()))
+        }
     };
     check(field, value)?;
     Ok((
@@ -219,6 +281,18 @@ fn parse_term<'a>(
         },
         rest,
     ))
+}
+
+/// A time of a request.
+///
+/// # Errors
+/// It is outside of the times that can be stored.
+pub fn given_time(field: &str, time: Option<&prost_types::Timestamp>) -> Result<Option<Timestamp>, ApiError> {
+    let Some(time) = time else { return Ok(None) };
+    let micros = time.seconds.checked_mul(1_000_000);
+    let micros = micros.and_then(|us| us.checked_add(i64::from(time.nanos) / 1000));
+    let micros = micros.ok_or_else(|| ApiError::invalid(field, "is not a valid time"))?;
+    Ok(Some(Timestamp(micros)))
 }
 
 /// Keeps only the fields in the mask; an empty mask keeps all.
@@ -297,20 +371,30 @@ mod tests {
     const FIELDS: &[&str] = &["state", "sku", "name", "labels"];
 
     #[test]
-    fn filters_are_terms_joined_by_and() {
-        let filter = parse_filter("state = active AND labels.rack!=\"r 1\" AND name=nodes/a", FIELDS).unwrap();
-        let short: Vec<_> = filter
-            .iter()
-            .map(|t| (t.field.as_str(), t.value.as_str(), t.negated))
-            .collect();
-        assert_eq!(
-            short,
-            [
-                ("state", "active", false),
-                ("labels.rack", "r 1", true),
-                ("name", "a", false)
-            ]
-        );
+    fn filters_are_clauses_joined_by_and() {
+        let short = |text: &str| {
+            let filter = parse_filter(text, FIELDS).unwrap();
+            let term = |t: &Term| format!("{}{}{}", t.field, if t.negated { "!=" } else { "=" }, t.value);
+            let clauses = filter
+                .iter()
+                .map(|clause| clause.iter().map(term).collect::<Vec<_>>().join("|"));
+            clauses.collect::<Vec<_>>().join(" ")
+        };
+        for (text, read) in [
+            (
+                "state = active AND labels.rack!=\"r 1\" AND name=nodes/a",
+                "state=active labels.rack!=r 1 name=a",
+            ),
+            (
+                "state=active OR state = failed AND sku=a",
+                "state=active|state=failed sku=a",
+            ),
+            ("sku=a AND ( state=active OR name = b* )", "sku=a state=active|name=b*"),
+            ("(name=a)AND sku=\"\"", "name=a sku="),
+            ("(name=a OR name=b) ", "name=a|name=b"),
+        ] {
+            assert_eq!(short(text), read, "{text}");
+        }
         assert!(parse_filter("", FIELDS).unwrap().is_empty());
     }
 
@@ -321,7 +405,11 @@ mod tests {
             ("labels=red", "unknown field"),
             ("labels.=red", "unknown field"),
             ("state=sleeping", "is not a state"),
-            ("state=active OR sku=a", "AND expected"),
+            ("state=active, sku=a", "is not a state"),
+            ("state=active and sku=a", "AND or OR expected"),
+            ("(state=active AND sku=a)", "write AND outside"),
+            ("(state=active sku=a)", "OR or )"),
+            ("(state=active", "OR or )"),
             ("sku \"a\"", "= or !="),
             ("sku=\"a", "closing"),
         ] {

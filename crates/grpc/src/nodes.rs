@@ -27,10 +27,12 @@ use tonic::{Code, Request, Response, Status};
 
 use super::call::{MutatingCall, SideChanges};
 use super::names::Pages;
-use super::{caller, convert, customer_view, doubts, enrolment, erase_chain, explain, names, watch};
+use super::{caller, convert, customer_view, doubts, enrolment, erase_chain, explain, fleet, names, watch};
 
 /// Fields that a filter over nodes may use.
-pub const FILTER_FIELDS: &[&str] = &["state", "sku", "name", "labels"];
+pub const FILTER_FIELDS: &[&str] = &[
+    "state", "health", "power", "agent", "name", "sku", "customer", "cluster", "image", "wait", "labels",
+];
 /// Most nodes enrolled with one call.
 const BATCH_MAX: usize = 1000;
 
@@ -350,6 +352,18 @@ impl NodeService for Nodes {
             .map(|r| customer_view::masked(&scope, convert::node(&self.0, r, None, now), request.read_mask.as_ref()))
             .collect::<Result<_, _>>()?;
         Ok(Response::new(v1::ListNodesResponse { nodes, next_page_token }))
+    }
+
+    async fn summarize_fleet(&self, request: Request<v1::SummarizeFleetRequest>) -> Answer<v1::FleetSummary> {
+        let scope = caller::tenant(&self.0, &request).await?.scope;
+        let filter = names::parse_filter(&request.into_inner().filter, customer_view::node_filter(&scope))?;
+        let counts = self
+            .0
+            .store
+            .count_nodes(&scope, &filter)
+            .await
+            .map_err(ApiError::from)?;
+        Ok(Response::new(fleet::summary(&scope, &counts)))
     }
 
     async fn update_node(&self, request: Request<v1::UpdateNodeRequest>) -> Answer<v1::Node> {

@@ -215,20 +215,12 @@ impl OperationService for Operations {
     ) -> Result<Response<v1::ListOperationsResponse>, Status> {
         let scope = caller::tenant(&self.0, &request).await?.scope;
         let request = request.into_inner();
-        let filter = names::parse_filter(&request.filter, &["target", "kind", "done"])?;
-        if filter.iter().any(|t| t.negated) {
-            return Err(ApiError::invalid("filter", "!= is not supported for operations").into());
-        }
-        let term = |field: &str| {
-            filter
-                .iter()
-                .find(|t| t.field == field)
-                .map_or("", |t| t.value.as_str())
-        };
-        let done = term("done");
-        if !matches!(done, "" | "true" | "false") {
-            return Err(ApiError::invalid("filter", format!("done must be true or false, not {done:?}")).into());
-        }
+        let fields = &["target", "kind", "done", "result"];
+        let filter = names::parse_filter_of(&request.filter, fields, |field, value| match field {
+            "done" => names::check_known(value, &["true", "false"], "value of done"),
+            "result" => names::check_known(value, &["succeeded", "failed"], "result"),
+            _ => Ok(()),
+        })?;
         let limit = names::page_size(request.page_size)?;
         let pages = Pages {
             list: "ListOperations",
@@ -236,11 +228,7 @@ impl OperationService for Operations {
             limit,
         };
         let before = pages.after(&request.page_token)?;
-        let rows = self
-            .0
-            .store
-            .operations(&scope, term("target"), term("kind"), done, before, limit)
-            .await;
+        let rows = self.0.store.operations(&scope, &filter, before, limit).await;
         let rows = rows.map_err(ApiError::from)?;
         let next_page_token = pages.token(rows.len(), rows.last().map(|r| r.id.to_string()));
         let mut operations = Vec::with_capacity(rows.len());

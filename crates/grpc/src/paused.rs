@@ -14,7 +14,17 @@ use tower::Service;
 const OURS: &str = "/rackwright.v1.";
 /// Beginnings of the names of methods that only read.
 const READS: &[&str] = &[
-    "Explain", "Get", "List", "Plan", "Stream", "Sum", "Trace", "Wait", "Watch", "WhoAmI",
+    "Explain",
+    "Get",
+    "List",
+    "Plan",
+    "Stream",
+    "Sum",
+    "Summarize",
+    "Trace",
+    "Wait",
+    "Watch",
+    "WhoAmI",
 ];
 /// Other calls that are answered: reads with another name, calls that an operator needs to end the pause, and calls
 /// that remove rights, because a restored database may contain members with rights that had ended.
@@ -112,6 +122,7 @@ mod tests {
         "ControlService/ResumeControl",
         "EventService/StreamEvents",
         "MeteringService/SumUsage",
+        "NodeService/SummarizeFleet",
         "NodeService/WatchNodes",
         "OperationService/WaitOperation",
         "SessionService/CreateLoginToken",

@@ -17,7 +17,7 @@ use rackwright_ground::clock;
 use rackwright_ground::core::Core;
 use rackwright_ground::testing::TestCore;
 use rackwright_identity::ClientIdentity;
-use rackwright_store::MemberRow;
+use rackwright_store::{MemberRow, Scope, Term};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use tonic::client::GrpcService;
@@ -53,6 +53,7 @@ const USERS: &[&str] = &[
     "NodeService/ListNodes",
     "NodeService/ListReports",
     "NodeService/ReimageNode",
+    "NodeService/SummarizeFleet",
     "NodeService/WatchNodes",
     "OperationService/GetOperation",
     "OperationService/ListOperations",
@@ -266,8 +267,8 @@ fn reimage(name: &str, key: &str) -> v1::ReimageNodeRequest {
 
 /// The operation on this target.
 async fn operation_on(core: &Core, target: &str) -> String {
-    let scope = rackwright_store::Scope::Site;
-    let rows = core.store.operations(&scope, target, "", "", "", 1).await.unwrap();
+    let on_target = vec![Term::is("target", target)];
+    let rows = core.store.operations(&Scope::Site, &on_target, "", 1).await.unwrap();
     format!("operations/{}", rows[0].id)
 }
 

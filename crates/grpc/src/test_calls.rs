@@ -8,7 +8,7 @@ use rackwright_ground::api_error::ApiError;
 use rackwright_ground::core::Core;
 use rackwright_ground::intent;
 use rackwright_lifecycle::{ClusterId, NodeId, OperationKind};
-use rackwright_store::{NodeRecord, Scope, SiteFile};
+use rackwright_store::{NodeRecord, Scope, SiteFile, Term};
 
 use super::call::{MutatingCall, SideChanges};
 use super::caller::Caller;
@@ -319,10 +319,8 @@ pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: NodeRequest, imag
                 .map(drop)
         }
         NodeRequest::Cancel => {
-            let open = core
-                .store
-                .operations(&Scope::Site, &format!("nodes/{id}"), "", "false", "", 1)
-                .await?;
+            let filter = vec![Term::is("target", format!("nodes/{id}")), Term::is("done", "false")];
+            let open = core.store.operations(&Scope::Site, &filter, "", 1).await?;
             match open.first() {
                 Some(newest) => Operations(core.clone()).cancel(&call, &newest.id).await.map(drop),
                 None => Ok(()),

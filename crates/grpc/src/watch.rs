@@ -1,7 +1,7 @@
 //! Streams: changes of nodes, and events. Both read the event log, so no change between the first look and the first
 //! wait is lost, and a slow reader delays no other stream.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rackwright_ground::api_error::ApiError;
 use rackwright_ground::clock;
 use rackwright_ground::core::{ChangeTicks, Core};
 use rackwright_lifecycle::NodeId;
-use rackwright_store::{EventRow, Filter, Scope, StoreError};
+use rackwright_store::{EventFilter, EventRow, Filter, Scope, StoreError, Term};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -147,11 +147,7 @@ async fn changed_node(
     shown: &mut HashSet<NodeId>,
 ) -> Result<Option<v1::WatchNodesResponse>, StoreError> {
     let mut narrowed = filter.clone();
-    narrowed.push(rackwright_store::Term {
-        field: "name".into(),
-        value: id.to_string(),
-        negated: false,
-    });
+    narrowed.push(Term::is("name", id.as_str()));
     let found = core.store.nodes(scope, &narrowed, "", 1).await?;
     if let Some(record) = found.first() {
         shown.insert(id.to_owned());
@@ -179,35 +175,64 @@ async fn changed_node(
     }))
 }
 
-/// Events after a position, then new events.
-pub fn events(
-    core: Arc<Core>,
-    scope: Scope,
-    after: i64,
-    last: Option<i64>,
-    target: String,
-) -> impl Stream<Item = Result<v1::Event, Status>> {
-    spawn(core, move |core, sender| {
-        follow_events(core, scope, after, last, target, sender)
-    })
+/// Which events a stream sends.
+#[derive(Debug)]
+pub struct WantedEvents {
+    /// The caller's view.
+    pub scope: Scope,
+    /// Which events of the view.
+    pub filter: EventFilter,
+    /// Position of the first look: only later events are sent.
+    pub after: i64,
+    /// First, so many of the newest events up to `after`.
+    pub newest: usize,
+    /// The position after which the stream ends; `None`: it goes on.
+    pub last: Option<i64>,
 }
 
-async fn follow_events(
-    core: Arc<Core>,
-    scope: Scope,
-    mut position: i64,
-    last: Option<i64>,
-    target: String,
-    sender: Sender<v1::Event>,
-) -> Result<(), ApiError> {
+/// Events after a position, then new events.
+pub fn events(core: Arc<Core>, wanted: WantedEvents) -> impl Stream<Item = Result<v1::Event, Status>> {
+    spawn(core, move |core, sender| follow_events(core, wanted, sender))
+}
+
+/// The newest events up to `wanted.after`, oldest first.
+async fn newest_events(core: &Core, wanted: &WantedEvents) -> Result<VecDeque<v1::Event>, StoreError> {
+    let (scope, filter) = (&wanted.scope, &wanted.filter);
+    let (mut found, mut last) = (VecDeque::new(), wanted.after);
+    while found.len() < wanted.newest {
+        let rows = core.store.newest_events(scope, filter, last, PAGE).await?;
+        let is_all = rows.len() < ROWS;
+        last = rows.first().map_or(0, |row| row.position - 1);
+        let events = rows.into_iter().rev();
+        let seen = events.filter_map(|row| customer_view::event(scope, convert::event(row)));
+        for event in seen.take(wanted.newest - found.len()) {
+            found.push_front(event);
+        }
+        if is_all {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+async fn follow_events(core: Arc<Core>, wanted: WantedEvents, sender: Sender<v1::Event>) -> Result<(), ApiError> {
     let mut change_ticks = core.change_ticks(PAUSE);
+    for event in newest_events(&core, &wanted).await? {
+        if sender.send(Ok(event)).await.is_err() {
+            return Ok(());
+        }
+    }
+    let WantedEvents {
+        scope, filter, last, ..
+    } = wanted;
+    let mut position = wanted.after;
     loop {
         // With a filtered view, all events up to this position count as read, so later looks skip them.
         let looked_at = match &scope {
-            Scope::Site => position,
-            Scope::Customer(_) => core.store.event_range().await?.1,
+            Scope::Site if !filter.is_narrow() => position,
+            _ => core.store.event_range().await?.1,
         };
-        let mut events: Vec<EventRow> = core.store.events(&scope, position, &target, PAGE).await?;
+        let mut events: Vec<EventRow> = core.store.events_that_match(&scope, &filter, position, PAGE).await?;
         let goes_on = last.is_some() || events.len() == ROWS;
         let is_all = events.len() < ROWS;
         if let Some(last) = last {

@@ -1,4 +1,4 @@
-//! The kinds of events, and which of them a customer may see.
+//! The kinds of events, how severe they are, and which of them a customer may see.
 
 use std::fmt;
 
@@ -14,9 +14,20 @@ enum Audience {
     Operators,
 }
 
-/// Makes [`EventKind`] from a table: variant, stored name, audience.
+/// How severe an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// An ordinary event.
+    Info,
+    /// Someone should look at it.
+    Warning,
+    /// Something failed, or is at risk now.
+    Error,
+}
+
+/// Makes [`EventKind`] from a table: variant, stored name, audience, severity.
 macro_rules! event_kinds {
-    ($($variant:ident $name:literal $audience:ident),+ $(,)?) => {
+    ($($variant:ident $name:literal $audience:ident $severity:ident),+ $(,)?) => {
         /// The kind of an event. `name` gives the form in which kinds are stored, sent and documented.
         #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum EventKind {
@@ -32,7 +43,8 @@ macro_rules! event_kinds {
         }
 
         /// The kinds with a fixed name.
-        const FIXED: &[(EventKind, &str, Audience)] = &[$((EventKind::$variant, $name, Audience::$audience)),+];
+        const FIXED: &[(EventKind, &str, Audience, Severity)] =
+            &[$((EventKind::$variant, $name, Audience::$audience, Severity::$severity)),+];
 
         impl EventKind {
             /// The name, for a kind with a fixed name.
@@ -47,127 +59,143 @@ macro_rules! event_kinds {
 }
 
 event_kinds! {
-    Requested "requested" Customers,
-    Deleted "deleted" Customers,
-    MaintenanceWindow "maintenance-window" Customers,
-    PowerOn "power.on" Customers,
-    PowerOff "power.off" Customers,
-    BmcAcCycle "bmc.ac-cycle" Operators,
-    BmcClear "bmc.clear" Operators,
-    BmcAccountDisabled "bmc.account-disabled" Operators,
-    BmcBack "bmc.back" Operators,
-    BmcCredentialAdded "bmc.credential-added" Operators,
-    BmcCredentialRemoved "bmc.credential-removed" Operators,
-    BmcLost "bmc.lost" Operators,
-    BmcPasswordChanged "bmc.password-changed" Operators,
-    BootUnknownMachine "boot.unknown-machine" Operators,
-    BootUnknownMachineReported "boot.unknown-machine-reported" Operators,
-    ClusterFewerSpares "cluster.fewer-spares" Customers,
-    ClusterIsolationBreach "cluster.isolation-breach" Customers,
-    ClusterIsolationRestored "cluster.isolation-restored" Customers,
-    ClusterLease "cluster.lease" Customers,
-    ClusterLeaseEnds "cluster.lease-ends" Customers,
-    ClusterNetworkFault "cluster.network-fault" Customers,
-    ClusterNetworkTested "cluster.network-tested" Customers,
-    ClusterNoReplacement "cluster.no-replacement" Customers,
-    ClusterPorts "cluster.ports" Operators,
-    ClusterReimageStopped "cluster.reimage-stopped" Customers,
-    ClusterReimaging "cluster.reimaging" Customers,
-    ClusterReplaced "cluster.replaced" Customers,
-    ClusterRolledBack "cluster.rolled-back" Customers,
-    ClusterShrunk "cluster.shrunk" Customers,
-    ConsoleAttached "console.attached" Operators,
-    DiscoveryEnded "discovery.ended" Operators,
-    DrivesAccepted "drives.accepted" Operators,
-    DrivesChanged "drives.changed" Operators,
-    DrivesDiffer "drives.differ" Operators,
-    EffectFailed "effect.failed" Operators,
-    EthernetCabling "ethernet.cabling" Operators,
-    EthernetCablingRight "ethernet.cabling-right" Operators,
-    EthernetReadAgain "ethernet.read-again" Operators,
-    EthernetUnread "ethernet.unread" Operators,
-    FabricAdapterConfirmed "fabric.adapter-confirmed" Operators,
-    FabricCable "fabric.cable" Operators,
-    FabricCableMended "fabric.cable-mended" Operators,
-    FabricFault "fabric.fault" Operators,
-    FabricFaults "fabric.faults" Operators,
-    FabricPortAbsent "fabric.port-absent" Operators,
-    FabricPortBack "fabric.port-back" Operators,
-    FabricProven "fabric.proven" Operators,
-    FacilityCluster "facility.cluster" Operators,
-    FacilityReadAgain "facility.read-again" Operators,
-    FacilityUnread "facility.unread" Operators,
-    FirmwareAdded "firmware.added" Operators,
-    FirmwareLeft "firmware.left" Operators,
-    FirmwareRemoved "firmware.removed" Operators,
-    FirmwareUpdated "firmware.updated" Operators,
-    ImageDeleted "image.deleted" Customers,
-    ImageImported "image.imported" Customers,
-    ImageRefused "image.refused" Customers,
-    ImageWritten "image.written" Customers,
-    NodeSettingsDrift "node.settings-drift" Operators,
-    NodeSettingsVerified "node.settings-verified" Operators,
-    SecurityAddressConflict "security.address-conflict" Operators,
-    SecurityAgentRefused "security.agent-refused" Operators,
-    SecurityAttestationRefused "security.attestation-refused" Operators,
-    SecurityAuditGap "security.audit-gap" Operators,
-    SecurityBackedUp "security.backed-up" Operators,
-    SecurityBmcAccountLeft "security.bmc-account-left" Operators,
-    SecurityBmcCertificateChanged "security.bmc-certificate-changed" Operators,
-    SecurityBmcForeign "security.bmc-foreign" Operators,
-    SecurityBmcForeignRemoved "security.bmc-foreign-removed" Operators,
-    SecurityBmcHostKeyChanged "security.bmc-host-key-changed" Operators,
-    SecurityApiKeyCreated "security.api-key-created" Operators,
-    SecurityApiKeyDeleted "security.api-key-deleted" Operators,
-    SecurityBmcHostKeySet "security.bmc-host-key-set" Operators,
-    SecurityBmcLoginRefused "security.bmc-login-refused" Operators,
-    SecurityBmcPasswordShown "security.bmc-password-shown" Operators,
-    SecurityBootContested "security.boot-contested" Operators,
-    SecurityConsoleTokenCreated "security.console-token-created" Operators,
-    SecurityControlResumed "security.control-resumed" Operators,
-    SecurityDatabaseRestored "security.database-restored" Operators,
-    SecurityFabricBreach "security.fabric-breach" Operators,
-    SecurityFabricBreachEnded "security.fabric-breach-ended" Operators,
-    SecurityFirmwareNotGolden "security.firmware-not-golden" Operators,
-    SecurityGoldenFirmwareAdded "security.golden-firmware-added" Operators,
-    SecurityGoldenFirmwareRemoved "security.golden-firmware-removed" Operators,
-    SecurityKeysRotated "security.keys-rotated" Operators,
-    SecurityLoginsRefused "security.logins-refused" Operators,
-    SecurityMemberCertificateEnds "security.member-certificate-ends" Operators,
-    SecurityMemberDeleted "security.member-deleted" Operators,
-    SecurityMemberJoined "security.member-joined" Operators,
-    SecurityMemberRevoked "security.member-revoked" Operators,
-    SecurityMemberRoleSet "security.member-role-set" Operators,
-    SecurityNoBmcSecret "security.no-bmc-secret" Operators,
-    SecurityNodeBelieved "security.node-believed" Operators,
-    SecurityNodeDoubted "security.node-doubted" Operators,
-    SecurityOperatorInvitedLocally "security.operator-invited-locally" Operators,
-    SecurityPortMoved "security.port-moved" Operators,
-    SecurityRogueDhcp "security.rogue-dhcp" Operators,
-    SecuritySecretsResealed "security.secrets-resealed" Operators,
-    SecuritySeedNotScrubbed "security.seed-not-scrubbed" Operators,
-    SecuritySessionEnded "security.session-ended" Operators,
-    SecuritySessionOpened "security.session-opened" Operators,
-    SecuritySshKeyAdded "security.ssh-key-added" Operators,
-    SecuritySshKeyRemoved "security.ssh-key-removed" Operators,
-    SecuritySshKeyTaken "security.ssh-key-taken" Operators,
-    SecurityTokenCreated "security.token-created" Operators,
-    SecurityTokenDeleted "security.token-deleted" Operators,
-    SecurityTpmAccepted "security.tpm-accepted" Operators,
-    SecurityTpmEnrolled "security.tpm-enrolled" Operators,
-    SecurityUserDataSealed "security.user-data-sealed" Operators,
-    SiteApplied "site.applied" Operators,
-    TermDeleted "term.deleted" Operators,
-    TermSet "term.set" Operators,
-    ValidationFailed "validation.failed" Operators,
-    ValidationPassed "validation.passed" Operators,
+    Requested "requested" Customers Info,
+    Deleted "deleted" Customers Info,
+    MaintenanceWindow "maintenance-window" Customers Info,
+    PowerOn "power.on" Customers Info,
+    PowerOff "power.off" Customers Info,
+    BmcAcCycle "bmc.ac-cycle" Operators Info,
+    BmcClear "bmc.clear" Operators Info,
+    BmcAccountDisabled "bmc.account-disabled" Operators Warning,
+    BmcBack "bmc.back" Operators Info,
+    BmcCredentialAdded "bmc.credential-added" Operators Info,
+    BmcCredentialRemoved "bmc.credential-removed" Operators Info,
+    BmcLost "bmc.lost" Operators Error,
+    BmcPasswordChanged "bmc.password-changed" Operators Info,
+    BootUnknownMachine "boot.unknown-machine" Operators Warning,
+    BootUnknownMachineReported "boot.unknown-machine-reported" Operators Warning,
+    ClusterFewerSpares "cluster.fewer-spares" Customers Warning,
+    ClusterIsolationBreach "cluster.isolation-breach" Customers Error,
+    ClusterIsolationRestored "cluster.isolation-restored" Customers Info,
+    ClusterLease "cluster.lease" Customers Info,
+    ClusterLeaseEnds "cluster.lease-ends" Customers Warning,
+    ClusterNetworkFault "cluster.network-fault" Customers Error,
+    ClusterNetworkTested "cluster.network-tested" Customers Info,
+    ClusterNoReplacement "cluster.no-replacement" Customers Error,
+    ClusterPorts "cluster.ports" Operators Info,
+    ClusterReimageStopped "cluster.reimage-stopped" Customers Warning,
+    ClusterReimaging "cluster.reimaging" Customers Info,
+    ClusterReplaced "cluster.replaced" Customers Info,
+    ClusterRolledBack "cluster.rolled-back" Customers Info,
+    ClusterShrunk "cluster.shrunk" Customers Warning,
+    ConsoleAttached "console.attached" Operators Info,
+    DiscoveryEnded "discovery.ended" Operators Info,
+    DrivesAccepted "drives.accepted" Operators Info,
+    DrivesChanged "drives.changed" Operators Warning,
+    DrivesDiffer "drives.differ" Operators Error,
+    EffectFailed "effect.failed" Operators Warning,
+    EthernetCabling "ethernet.cabling" Operators Warning,
+    EthernetCablingRight "ethernet.cabling-right" Operators Info,
+    EthernetReadAgain "ethernet.read-again" Operators Info,
+    EthernetUnread "ethernet.unread" Operators Warning,
+    FabricAdapterConfirmed "fabric.adapter-confirmed" Operators Info,
+    FabricCable "fabric.cable" Operators Warning,
+    FabricCableMended "fabric.cable-mended" Operators Info,
+    FabricFault "fabric.fault" Operators Warning,
+    FabricFaults "fabric.faults" Operators Warning,
+    FabricPortAbsent "fabric.port-absent" Operators Warning,
+    FabricPortBack "fabric.port-back" Operators Info,
+    FabricProven "fabric.proven" Operators Info,
+    FacilityCluster "facility.cluster" Operators Error,
+    FacilityReadAgain "facility.read-again" Operators Info,
+    FacilityUnread "facility.unread" Operators Warning,
+    FirmwareAdded "firmware.added" Operators Info,
+    FirmwareLeft "firmware.left" Operators Warning,
+    FirmwareRemoved "firmware.removed" Operators Info,
+    FirmwareUpdated "firmware.updated" Operators Info,
+    ImageDeleted "image.deleted" Customers Info,
+    ImageImported "image.imported" Customers Info,
+    ImageRefused "image.refused" Customers Warning,
+    ImageWritten "image.written" Customers Info,
+    NodeSettingsDrift "node.settings-drift" Operators Warning,
+    NodeSettingsVerified "node.settings-verified" Operators Info,
+    SecurityAddressConflict "security.address-conflict" Operators Error,
+    SecurityAgentRefused "security.agent-refused" Operators Warning,
+    SecurityAttestationRefused "security.attestation-refused" Operators Error,
+    SecurityAuditGap "security.audit-gap" Operators Error,
+    SecurityBackedUp "security.backed-up" Operators Info,
+    SecurityBmcAccountLeft "security.bmc-account-left" Operators Warning,
+    SecurityBmcCertificateChanged "security.bmc-certificate-changed" Operators Warning,
+    SecurityBmcForeign "security.bmc-foreign" Operators Error,
+    SecurityBmcForeignRemoved "security.bmc-foreign-removed" Operators Info,
+    SecurityBmcHostKeyChanged "security.bmc-host-key-changed" Operators Warning,
+    SecurityApiKeyCreated "security.api-key-created" Operators Info,
+    SecurityApiKeyDeleted "security.api-key-deleted" Operators Info,
+    SecurityBmcHostKeySet "security.bmc-host-key-set" Operators Info,
+    SecurityBmcLoginRefused "security.bmc-login-refused" Operators Warning,
+    SecurityBmcPasswordShown "security.bmc-password-shown" Operators Warning,
+    SecurityBootContested "security.boot-contested" Operators Error,
+    SecurityConsoleTokenCreated "security.console-token-created" Operators Info,
+    SecurityControlResumed "security.control-resumed" Operators Info,
+    SecurityDatabaseRestored "security.database-restored" Operators Error,
+    SecurityFabricBreach "security.fabric-breach" Operators Error,
+    SecurityFabricBreachEnded "security.fabric-breach-ended" Operators Info,
+    SecurityFirmwareNotGolden "security.firmware-not-golden" Operators Error,
+    SecurityGoldenFirmwareAdded "security.golden-firmware-added" Operators Info,
+    SecurityGoldenFirmwareRemoved "security.golden-firmware-removed" Operators Info,
+    SecurityKeysRotated "security.keys-rotated" Operators Info,
+    SecurityLoginsRefused "security.logins-refused" Operators Warning,
+    SecurityMemberCertificateEnds "security.member-certificate-ends" Operators Warning,
+    SecurityMemberDeleted "security.member-deleted" Operators Info,
+    SecurityMemberJoined "security.member-joined" Operators Info,
+    SecurityMemberRevoked "security.member-revoked" Operators Info,
+    SecurityMemberRoleSet "security.member-role-set" Operators Info,
+    SecurityNoBmcSecret "security.no-bmc-secret" Operators Warning,
+    SecurityNodeBelieved "security.node-believed" Operators Info,
+    SecurityNodeDoubted "security.node-doubted" Operators Error,
+    SecurityOperatorInvitedLocally "security.operator-invited-locally" Operators Warning,
+    SecurityPortMoved "security.port-moved" Operators Warning,
+    SecurityRogueDhcp "security.rogue-dhcp" Operators Error,
+    SecuritySecretsResealed "security.secrets-resealed" Operators Info,
+    SecuritySeedNotScrubbed "security.seed-not-scrubbed" Operators Error,
+    SecuritySessionEnded "security.session-ended" Operators Info,
+    SecuritySessionOpened "security.session-opened" Operators Info,
+    SecuritySshKeyAdded "security.ssh-key-added" Operators Info,
+    SecuritySshKeyRemoved "security.ssh-key-removed" Operators Info,
+    SecuritySshKeyTaken "security.ssh-key-taken" Operators Warning,
+    SecurityTokenCreated "security.token-created" Operators Info,
+    SecurityTokenDeleted "security.token-deleted" Operators Info,
+    SecurityTpmAccepted "security.tpm-accepted" Operators Info,
+    SecurityTpmEnrolled "security.tpm-enrolled" Operators Info,
+    SecurityUserDataSealed "security.user-data-sealed" Operators Info,
+    SiteApplied "site.applied" Operators Info,
+    TermDeleted "term.deleted" Operators Info,
+    TermSet "term.set" Operators Info,
+    ValidationFailed "validation.failed" Operators Error,
+    ValidationPassed "validation.passed" Operators Info,
 }
 
 impl EventKind {
+    /// All kinds that this version knows by name: all but alarms.
+    pub fn named() -> impl Iterator<Item = Self> {
+        let edges = Edge::ALL.iter().map(|edge| Self::Edge(*edge));
+        let of_clusters = ClusterEdge::ALL.iter().map(|edge| Self::Cluster(*edge));
+        let fixed = FIXED.iter().map(|(kind, ..)| kind.clone());
+        edges.chain(of_clusters).chain(fixed)
+    }
+
+    /// All kinds of the severity `Error`.
+    pub fn errors() -> impl Iterator<Item = Self> {
+        let alarms = GRAVE_ALARMS.iter().map(|alarm| Self::Facility((*alarm).to_owned()));
+        Self::named()
+            .chain(alarms)
+            .filter(|kind| kind.severity() == Severity::Error)
+    }
+
     /// The kind with this name.
     #[must_use]
     pub fn parse(name: &str) -> Self {
-        if let Some((kind, ..)) = FIXED.iter().find(|(_, fixed, _)| *fixed == name) {
+        if let Some((kind, ..)) = FIXED.iter().find(|(_, fixed, ..)| *fixed == name) {
             return kind.clone();
         }
         if let Some(edge) = Edge::parse(name) {
@@ -189,7 +217,32 @@ impl EventKind {
             Self::Facility(_) | Self::Unknown(_) => false,
             fixed => FIXED
                 .iter()
-                .any(|(kind, _, audience)| kind == fixed && *audience == Audience::Customers),
+                .any(|(kind, _, audience, _)| kind == fixed && *audience == Audience::Customers),
+        }
+    }
+}
+
+/// Alarms that threaten machines now.
+const GRAVE_ALARMS: [&str; 3] = ["leak", "breaker", "feed-lost"];
+/// The end of the name of an alarm's event that is no alarm any more.
+const ENDED_ALARMS: [&str; 2] = ["-cleared", "-ignored"];
+
+impl EventKind {
+    /// How severe an event of this kind is. A kind that this version does not know counts as a warning.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        match self {
+            Self::Edge(Edge::Failed) | Self::Cluster(ClusterEdge::Failed) => Severity::Error,
+            Self::Edge(Edge::Condemned) | Self::Cluster(ClusterEdge::Degraded) => Severity::Warning,
+            Self::Edge(_) | Self::Cluster(_) => Severity::Info,
+            Self::Facility(alarm) if ENDED_ALARMS.iter().any(|end| alarm.ends_with(end)) => Severity::Info,
+            Self::Facility(alarm) if GRAVE_ALARMS.contains(&alarm.as_str()) => Severity::Error,
+            Self::Facility(_) => Severity::Warning,
+            Self::Unknown(_) => Severity::Warning,
+            fixed => FIXED
+                .iter()
+                .find(|(kind, ..)| kind == fixed)
+                .map_or(Severity::Warning, |(.., severity)| *severity),
         }
     }
 }
@@ -234,15 +287,32 @@ mod tests {
 
     #[test]
     fn each_kind_is_found_by_its_name_and_no_two_share_one() {
-        let edges = Edge::ALL.iter().map(|edge| EventKind::Edge(*edge));
-        let of_clusters = ClusterEdge::ALL.iter().map(|edge| EventKind::Cluster(*edge));
-        let fixed = FIXED.iter().map(|(kind, ..)| kind.clone());
         let alarms = ["leak", "leak-cleared"].map(|alarm| EventKind::Facility(alarm.into()));
-        let kinds: Vec<EventKind> = edges.chain(of_clusters).chain(fixed).chain(alarms).collect();
+        let kinds: Vec<EventKind> = EventKind::named().chain(alarms).collect();
         let names: BTreeSet<String> = kinds.iter().map(ToString::to_string).collect();
         assert_eq!(names.len(), kinds.len());
         for kind in kinds {
             assert_eq!(EventKind::parse(&kind.to_string()), kind);
+        }
+    }
+
+    #[test]
+    fn failures_and_alarms_are_errors_until_they_end() {
+        for (name, severity) in [
+            ("failed", Severity::Error),
+            ("condemned", Severity::Warning),
+            ("validated", Severity::Info),
+            ("cluster.failed", Severity::Error),
+            ("facility.leak", Severity::Error),
+            ("facility.temperature", Severity::Warning),
+            ("facility.leak-cleared", Severity::Info),
+            ("facility.leak-ignored", Severity::Info),
+            ("facility.read-again", Severity::Info),
+            ("security.fabric-breach", Severity::Error),
+            ("security.session-opened", Severity::Info),
+            ("of.another-version", Severity::Warning),
+        ] {
+            assert_eq!(EventKind::parse(name).severity(), severity, "{name}");
         }
     }
 

@@ -32,7 +32,7 @@ pub use decide::{
     forced_outcome, is_interrupted, power_loss,
 };
 pub use effect::{BootTarget, Effect, EffectClass, Network};
-pub use event::EventKind;
+pub use event::{EventKind, Severity};
 pub use facts::{Agent, Attempt, Bmc, BmcPolicy, BootFacts, Facts, FirmwareFacts, Outcome, Power, Reading};
 pub use ids::{ClusterId, CustomerId, ImageId, InvalidId, NodeId, OperationId};
 pub use limits::{Kind, Limits, Need, Resource, Scope};

@@ -7,7 +7,8 @@ use rackwright_lifecycle::{ClusterId, CustomerId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
-use crate::nodes::{COLUMNS as NODE_COLUMNS, Filter};
+use crate::filter::{Conditions, Filter};
+use crate::nodes::COLUMNS as NODE_COLUMNS;
 use crate::sql::{Row, statement};
 use crate::{NetworkTest, NodeRecord, Result, Scope, Store, StoreError, WriteTx, waits};
 
@@ -343,20 +344,18 @@ impl Store {
         after: &str,
         limit: i64,
     ) -> Result<Vec<ClusterRecord>> {
-        let mut sql = format!("{COLUMNS} WHERE id > $1");
-        for (place, term) in filter.iter().enumerate() {
-            let column = match term.field.as_str() {
-                "state" => "state",
-                "customer" => "customer",
-                _ => "id",
-            };
-            let operator = if term.negated { "<>" } else { "=" };
-            sql.push_str(&format!(" AND {column} {operator} ${}", place + 3));
-        }
-        sql.push_str(&scope.rows("customer", filter.len() + 3));
-        sql.push_str(" ORDER BY id LIMIT $2");
+        let conditions = Conditions::of(filter, 3, |made, term| match term.field.as_str() {
+            "state" => made.equal("state", term),
+            "customer" => made.equal("customer", term),
+            _ => made.like("id", term),
+        });
+        let scope_condition = scope.rows("customer", conditions.values.len() + 3);
+        let sql = format!(
+            "{COLUMNS} WHERE id > $1{}{scope_condition} ORDER BY id LIMIT $2",
+            conditions.sql
+        );
         let query = statement(sql).bind(after).bind(limit);
-        let query = scope.bind(filter.iter().fold(query, |query, term| query.bind(&term.value)));
+        let query = scope.bind(conditions.values.iter().fold(query, |query, value| query.bind(value)));
         let rows = query.blocking().fetch_all(&self.readers).await?;
         rows.iter().map(ClusterRecord::from_row).collect()
     }

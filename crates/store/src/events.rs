@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_lifecycle::{EventKind, Timestamp};
+use rackwright_lifecycle::{EventKind, Severity, Timestamp};
 
 use crate::database::{Kind, Writer, begin};
 use crate::error::corrupt;
+use crate::filter::{Conditions, Term};
 use crate::group::Tx;
-use crate::sql::statement;
+use crate::sql::{Row, statement};
 use crate::{Result, Scope, Store, WriteTx};
 
 /// Events written with one statement.
@@ -31,6 +32,94 @@ pub struct EventRow {
     pub message: String,
     /// Further values by name.
     pub attributes: BTreeMap<String, String>,
+}
+
+/// Which events a reader wants. The default is all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EventFilter {
+    /// Only of this resource; empty: of all.
+    pub target: String,
+    /// Only of these kinds; `security.*` stands for all kinds with this beginning. Empty: of all.
+    pub kinds: Vec<String>,
+    /// Only of at least this severity.
+    pub min_severity: Option<Severity>,
+    /// Only at or after this time.
+    pub since: Option<Timestamp>,
+    /// Only before this time.
+    pub until: Option<Timestamp>,
+}
+
+impl EventFilter {
+    /// True when more than the target decides.
+    #[must_use]
+    pub fn is_narrow(&self) -> bool {
+        *self
+            != Self {
+                target: self.target.clone(),
+                ..Self::default()
+            }
+    }
+
+    /// The filter as SQL. The parameters begin with number `first`.
+    fn conditions(&self, first: usize) -> Conditions {
+        let kinds: Vec<Term> = self
+            .kinds
+            .iter()
+            .flat_map(|kind| Term::is("kind", kind.as_str()))
+            .collect();
+        let mut filter = Vec::new();
+        if !self.target.is_empty() {
+            filter.push(Term::is("target", self.target.as_str()));
+        }
+        if !kinds.is_empty() {
+            filter.push(kinds);
+        }
+        let mut made = Conditions::of(&filter, first, |made, term| match term.field.as_str() {
+            "kind" => made.like("kind", term),
+            _ => made.equal("target", term),
+        });
+        // Times are numbers that this program made.
+        let since = self.since.map(|since| format!(" AND at >= {}", since.0));
+        let until = self.until.map(|until| format!(" AND at < {}", until.0));
+        made.sql.extend([since, until].into_iter().flatten());
+        made.sql.push_str(&of_severity(self.min_severity));
+        made
+    }
+}
+
+/// The condition of the least severity, as `EventKind::severity` has it.
+fn of_severity(min: Option<Severity>) -> String {
+    let listed = |kinds: &mut dyn Iterator<Item = EventKind>| {
+        let names: Vec<String> = kinds.map(|kind| format!("'{kind}'")).collect();
+        names.join(", ")
+    };
+    match min {
+        None | Some(Severity::Info) => String::new(),
+        // All others, kinds of other versions among them.
+        Some(Severity::Warning) => {
+            let mild = listed(&mut EventKind::named().filter(|kind| kind.severity() < Severity::Warning));
+            format!(
+                " AND kind NOT IN ({mild}) AND kind NOT LIKE 'facility.%-cleared' AND kind NOT LIKE 'facility.%-ignored'"
+            )
+        }
+        Some(Severity::Error) => format!(" AND kind IN ({})", listed(&mut EventKind::errors())),
+    }
+}
+
+const COLUMNS: &str = "SELECT position, at, kind, target, message, attributes FROM events";
+
+fn from_row(row: &Row) -> Result<EventRow> {
+    let position: i64 = row.try_get("position")?;
+    let attributes =
+        serde_json::from_str(row.try_get("attributes")?).map_err(|e| corrupt("event", &position.to_string(), e))?;
+    Ok(EventRow {
+        position,
+        at: Timestamp(row.try_get("at")?),
+        kind: EventKind::parse(row.try_get("kind")?),
+        target: row.try_get("target")?,
+        message: row.try_get("message")?,
+        attributes,
+    })
 }
 
 impl Store {
@@ -80,29 +169,68 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn events(&self, scope: &Scope, after: i64, target: &str, limit: i64) -> Result<Vec<EventRow>> {
+        let filter = EventFilter {
+            target: target.to_owned(),
+            ..EventFilter::default()
+        };
+        self.events_that_match(scope, &filter, after, limit).await
+    }
+
+    /// Events after a position that match, oldest first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn events_that_match(
+        &self,
+        scope: &Scope,
+        filter: &EventFilter,
+        after: i64,
+        limit: i64,
+    ) -> Result<Vec<EventRow>> {
+        self.read_events(scope, filter, ("position > $1", "position"), after, limit)
+            .await
+    }
+
+    /// The newest `limit` events up to a position that match, oldest first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn newest_events(
+        &self,
+        scope: &Scope,
+        filter: &EventFilter,
+        last: i64,
+        limit: i64,
+    ) -> Result<Vec<EventRow>> {
+        let order = ("position <= $1", "position DESC");
+        let mut rows = self.read_events(scope, filter, order, last, limit).await?;
+        rows.reverse();
+        Ok(rows)
+    }
+
+    async fn read_events(
+        &self,
+        scope: &Scope,
+        filter: &EventFilter,
+        (place, order): (&str, &str),
+        position: i64,
+        limit: i64,
+    ) -> Result<Vec<EventRow>> {
         self.place_events().await?;
+        let conditions = filter.conditions(3);
         let sql = format!(
-            "SELECT position, at, kind, target, message, attributes FROM events \
-             WHERE position > $1 AND ($2 = '' OR target = $2){} ORDER BY position LIMIT $3",
-            scope.targets("events.at", 4)
+            "{COLUMNS} WHERE {place}{}{} ORDER BY {order} LIMIT $2",
+            conditions.sql,
+            scope.targets("events.at", conditions.values.len() + 3)
         );
-        let query = scope.bind(statement(sql).bind(after).bind(target).bind(limit));
-        let rows = query.fetch_all(&self.readers).await?;
-        rows.iter()
-            .map(|row| {
-                let position: i64 = row.try_get("position")?;
-                let attributes = serde_json::from_str(row.try_get("attributes")?)
-                    .map_err(|e| corrupt("event", &position.to_string(), e))?;
-                Ok(EventRow {
-                    position,
-                    at: Timestamp(row.try_get("at")?),
-                    kind: EventKind::parse(row.try_get("kind")?),
-                    target: row.try_get("target")?,
-                    message: row.try_get("message")?,
-                    attributes,
-                })
-            })
-            .collect()
+        let query = statement(sql).bind(position).bind(limit);
+        let mut query = conditions.values.iter().fold(query, |query, value| query.bind(value));
+        if filter.is_narrow() {
+            // Only a few of many rows may match; the text of the statement has the times.
+            query = query.blocking().unprepared();
+        }
+        let rows = scope.bind(query).fetch_all(&self.readers).await?;
+        rows.iter().map(from_row).collect()
     }
 
     /// Oldest and newest stored position; (0, 0): there is no event.

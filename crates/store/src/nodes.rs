@@ -9,6 +9,7 @@ use rackwright_lifecycle::{
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
+use crate::filter::{self, Conditions, Filter};
 use crate::seen::readings_text;
 use crate::sql::{Row, statement};
 use crate::{
@@ -154,20 +155,6 @@ pub struct HistoryRow {
     pub reason: String,
 }
 
-/// Terms joined by AND.
-pub type Filter = Vec<Term>;
-
-/// One term of a filter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Term {
-    /// "state", "sku", "name" or "labels.KEY".
-    pub field: String,
-    /// Compared as text.
-    pub value: String,
-    /// True for `!=`.
-    pub negated: bool,
-}
-
 pub(crate) const COLUMNS: &str = "SELECT id, uid, version, state, state_since, body, readings, address, due_at, wait, wait_until, \
                        created_at, updated_at, agent_holder, agent_session, agent_gone_at, agent_generation, agent_boot, \
                        agent_identity, address_witness, doubt_cause, doubt_since, doubt_why, doubt_generation FROM nodes n";
@@ -257,35 +244,6 @@ fn not_found(id: &NodeId) -> StoreError {
     }
 }
 
-/// The filter as SQL conditions, and their parameters from `$1` on.
-fn conditions(filter: &Filter) -> (String, Vec<&str>) {
-    let (mut sql, mut values) = (String::new(), Vec::new());
-    let mut place = |value| {
-        values.push(value);
-        values.len()
-    };
-    for term in filter {
-        let condition = if let Some(label) = term.field.strip_prefix("labels.") {
-            let not = if term.negated { "NOT " } else { "" };
-            let (name, value) = (place(label), place(&term.value));
-            format!(
-                " AND {not}EXISTS (SELECT 1 FROM node_labels l \
-                 WHERE l.node_id = n.id AND l.name = ${name} AND l.value = ${value})"
-            )
-        } else {
-            let column = match term.field.as_str() {
-                "state" => "n.state",
-                "sku" => "n.sku",
-                _ => "n.id",
-            };
-            let operator = if term.negated { "<>" } else { "=" };
-            format!(" AND {column} {operator} ${}", place(&term.value))
-        };
-        sql.push_str(&condition);
-    }
-    (sql, values)
-}
-
 impl Store {
     /// One node.
     ///
@@ -306,13 +264,14 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn nodes(&self, scope: &Scope, filter: &Filter, after: &str, limit: i64) -> Result<Vec<NodeRecord>> {
-        let (conditions, values) = conditions(filter);
-        let (from, to) = (values.len() + 1, values.len() + 2);
-        let scope_condition = scope.rows("n.customer", values.len() + 3);
-        let sql = format!("{COLUMNS} WHERE n.id > ${from}{conditions}{scope_condition} ORDER BY n.id LIMIT ${to}");
-        let query = statement(sql);
-        let query = values.into_iter().fold(query, |query, value| query.bind(value));
-        let query = query.bind(after).bind(limit);
+        let conditions = Conditions::of(filter, 3, |made, term| filter::of_node(self.kind, made, term));
+        let scope_condition = scope.rows("n.customer", conditions.values.len() + 3);
+        let sql = format!(
+            "{COLUMNS} WHERE n.id > $1{}{scope_condition} ORDER BY n.id LIMIT $2",
+            conditions.sql
+        );
+        let query = statement(sql).bind(after).bind(limit);
+        let query = conditions.values.iter().fold(query, |query, value| query.bind(value));
         scope
             .bind(query)
             .blocking()

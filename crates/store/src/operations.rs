@@ -3,6 +3,7 @@
 use rackwright_lifecycle::{OperationId, OperationKind, Timestamp};
 
 use crate::error::corrupt;
+use crate::filter::{Conditions, Filter};
 use crate::sql::{Row, statement};
 use crate::{Result, Scope, Store, StoreError, WriteTx};
 
@@ -74,28 +75,34 @@ impl Store {
         from_row(&row.ok_or_else(|| not_found(id))?)
     }
 
-    /// Operations by id, newest first, before `before` (empty: from the newest). Empty filters match all;
-    /// `done`: "" all, "true", "false".
+    /// Operations by id, newest first, before `before` (empty: from the newest). Fields of the filter: target, kind, done
+    /// ("true", "false"), result ("succeeded", "failed"; an operation under way has none).
     ///
     /// # Errors
     /// The database failed.
     pub async fn operations(
         &self,
         scope: &Scope,
-        target: &str,
-        kind: &str,
-        done: &str,
+        filter: &Filter,
         before: &str,
         limit: i64,
     ) -> Result<Vec<OperationRow>> {
+        let conditions = Conditions::of(filter, 3, |made, term| match term.field.as_str() {
+            "target" => made.equal("target", term),
+            "kind" => made.equal("kind", term),
+            "done" => made.equal("CASE WHEN ended_at IS NULL THEN 'false' ELSE 'true' END", term),
+            _ => made.equal(
+                "CASE WHEN ended_at IS NULL THEN '' WHEN code = 0 THEN 'succeeded' ELSE 'failed' END",
+                term,
+            ),
+        });
         let sql = format!(
-            "{COLUMNS} WHERE ($1 = '' OR target = $1) AND ($2 = '' OR kind = $2) \
-             AND ($3 = '' OR ($3 = 'true') = (ended_at IS NOT NULL)) AND ($4 = '' OR id < $4){} \
-             ORDER BY id DESC LIMIT $5",
-            scope.targets("operations.created_at", 6)
+            "{COLUMNS} WHERE ($1 = '' OR id < $1){}{} ORDER BY id DESC LIMIT $2",
+            conditions.sql,
+            scope.targets("operations.created_at", conditions.values.len() + 3)
         );
-        let query = statement(sql).bind(target).bind(kind);
-        let query = scope.bind(query.bind(done).bind(before).bind(limit));
+        let query = statement(sql).bind(before).bind(limit);
+        let query = scope.bind(conditions.values.iter().fold(query, |query, value| query.bind(value)));
         query.fetch_all(&self.readers).await?.iter().map(from_row).collect()
     }
 

@@ -62,6 +62,7 @@ const READS: &[&str] = &[
     "NodeService/ListEraseChain",
     "NodeService/ListNodes",
     "NodeService/ListReports",
+    "NodeService/SummarizeFleet",
     "NodeService/WatchNodes",
     "OperationService/GetOperation",
     "OperationService/ListOperations",

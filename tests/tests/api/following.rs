@@ -239,11 +239,54 @@ async fn only_new_and_target(api: &Api) {
             "{new:?}"
         );
     }
+    newest_and_kinds(api).await;
     let of_one = drain(&mut of_one).await;
     assert!(
         !of_one.is_empty() && of_one.iter().all(|e| e.target == "nodes/n3"),
         "{of_one:?}"
     );
+}
+
+async fn newest_and_kinds(api: &Api) {
+    let all = events(api, 0).await;
+    let read = async |request: v1::StreamEventsRequest| {
+        let request = v1::StreamEventsRequest {
+            until_now: true,
+            ..request
+        };
+        let mut stream = api.events().stream_events(request).await?.into_inner();
+        let mut events = Vec::new();
+        while let Some(event) = stream.message().await? {
+            events.push(event);
+        }
+        Ok::<_, tonic::Status>(events)
+    };
+    let newest = v1::StreamEventsRequest {
+        newest: 2,
+        kinds: vec!["requested".into()],
+        ..Default::default()
+    };
+    let requested: Vec<_> = all.iter().filter(|event| event.kind == "requested").cloned().collect();
+    let read_newest = read(newest.clone()).await.expect("the stream opens");
+    assert_eq!(read_newest, requested[requested.len() - 2..]);
+    let none = v1::StreamEventsRequest {
+        min_severity: v1::EventSeverity::Error.into(),
+        ..newest.clone()
+    };
+    assert_eq!(read(none).await.expect("the stream opens"), []);
+    let wrong = |kinds: &[&str], newest| v1::StreamEventsRequest {
+        kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+        newest,
+        ..Default::default()
+    };
+    for (request, field) in [
+        (wrong(&["*"], 0), "kinds"),
+        (wrong(&[""], 0), "kinds"),
+        (wrong(&[], -1), "newest"),
+        (wrong(&[], 10_001), "newest"),
+    ] {
+        assert_eq!(fields(&read(request).await.expect_err("it is refused")), [field]);
+    }
 }
 
 async fn is_out_of_range(api: &Api, after_position: u64, words: &str) {

@@ -22,7 +22,7 @@ pub async fn tally(site: &Site) -> (usize, usize, usize) {
         .expect("nodes are read")
         .len();
     let operations = store
-        .operations(&Scope::Site, "", "", "", "", 1000)
+        .operations(&Scope::Site, &Vec::new(), "", 1000)
         .await
         .expect("operations are read")
         .len();

@@ -180,6 +180,10 @@ async fn filters(api: &Api) {
         ("name = n07 AND labels.rack = r1", Vec::new()),
         ("state = discovered AND sku = default", names(|_| true)),
         ("state = active", Vec::new()),
+        (
+            "(name = n07 OR state = active) AND sku = default",
+            vec!["n07".to_owned()],
+        ),
         ("sku != default", Vec::new()),
     ] {
         assert_eq!(list(api, ask(100, "", filter)).await.0, wanted, "{filter}");
@@ -188,7 +192,7 @@ async fn filters(api: &Api) {
         "colour = red",
         "state = asleep",
         "state",
-        "sku = a OR sku = b",
+        "sku = a or sku = b",
         "sku = \"a",
         "name = x AND",
         "labels. = x",
@@ -393,7 +397,7 @@ async fn operations(api: &Api) {
         .list_operations(request("target = nodes/n04 AND done = false", String::new()))
         .await;
     assert_eq!(of_one.expect("a page").into_inner().operations.len(), 1);
-    for wrong in ["done = maybe", "kind != enroll", "sku = a"] {
+    for wrong in ["done = maybe", "result = good", "sku = a"] {
         let answer = api.operations().list_operations(request(wrong, String::new())).await;
         assert_eq!(fields(&refused(answer, Code::InvalidArgument)), ["filter"], "{wrong}");
     }

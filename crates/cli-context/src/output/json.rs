@@ -61,6 +61,7 @@ resources! {
     NodeFirmware: |it| it.name.clone(),
     NodeCompliance: |it| it.node.clone(),
     MaintenanceWindow: |it| it.target.clone(),
+    FleetSummary: |it| it.states.iter().map(|count| super::clean(&count.value)).collect::<Vec<_>>().join("\n"),
     Event: |it| it.position.to_string(),
     TraceBootResponse: |it| it.mac.clone(),
     UnknownMachine: |it| it.mac.clone(),

@@ -58,7 +58,7 @@ pub async fn run(cx: &Cx, args: ListArgs) -> Result<(), CliError> {
 }
 
 /// All clusters that match, page by page.
-async fn all(client: &Client, filter: &str) -> Result<Vec<Cluster>, CliError> {
+pub async fn all(client: &Client, filter: &str) -> Result<Vec<Cluster>, CliError> {
     let mut clusters = Vec::new();
     let mut page_token = String::new();
     loop {

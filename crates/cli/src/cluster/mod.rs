@@ -5,7 +5,7 @@ mod changes;
 mod create;
 mod explain;
 mod hints;
-mod list;
+pub mod list;
 mod pack;
 mod plan;
 mod reimage;
@@ -99,7 +99,7 @@ fn short(name: &str) -> &str {
 }
 
 /// `degraded`
-fn state_name(state: i32) -> String {
+pub fn state_name(state: i32) -> String {
     match ClusterState::try_from(state) {
         Ok(state) => state
             .as_str_name()
@@ -119,7 +119,7 @@ fn state_tone(state: i32) -> Tone {
     }
 }
 
-fn state_cell(state: i32) -> Cell {
+pub fn state_cell(state: i32) -> Cell {
     Cell::toned(state_name(state), state_tone(state))
 }
 

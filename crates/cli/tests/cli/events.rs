@@ -19,6 +19,14 @@ fn events_as_lines() {
     script.run(&program, &["events", "--after", "3", "-o", "json"]);
     script.run(&program, &["events", "--target", "nodes/gpu-001", "-o", "name"]);
     script.run(&program, &["events", "--new"]);
+    script.run(&program, &["events", "--tail", "2", "-o", "name"]);
+    script.run(
+        &program,
+        &["events", "--kind", "started,power.on", "--tail", "1", "-o", "name"],
+    );
+    script.run(&program, &["events", "--severity", "warning", "-o", "name"]);
+    script.run(&program, &["events", "--since", "yesterday"]);
+    script.run(&program, &["events", "--tail", "0"]);
     fake.refuse(
         "StreamEvents",
         Status::out_of_range("events before position 100 are no longer kept"),

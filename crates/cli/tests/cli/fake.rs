@@ -10,6 +10,7 @@ use std::time::Duration;
 use rackwright_api::v1::auth_service_server::{AuthService, AuthServiceServer};
 use rackwright_api::v1::boot_service_server::{BootService, BootServiceServer};
 use rackwright_api::v1::cluster_service_server::ClusterServiceServer;
+use rackwright_api::v1::control_service_server::ControlServiceServer;
 use rackwright_api::v1::discovery_service_server::DiscoveryServiceServer;
 use rackwright_api::v1::event_service_server::{EventService, EventServiceServer};
 use rackwright_api::v1::image_service_server::ImageServiceServer;
@@ -146,6 +147,7 @@ impl Fake {
             .add_service(MeteringServiceServer::new(service.clone()))
             .add_service(DiscoveryServiceServer::new(service.clone()))
             .add_service(PowerServiceServer::new(service.clone()))
+            .add_service(ControlServiceServer::new(service.clone()))
             .add_service(SessionServiceServer::new(service.clone()))
             .add_service(SettingsServiceServer::new(service.clone()))
             .add_service(SiteServiceServer::new(service.clone()))
@@ -379,6 +381,7 @@ impl OperationService for Service {
         let operations = state.operations.values().filter_map(VecDeque::front);
         let operations = operations
             .filter(|o| !filter.contains("done = false") || !o.done)
+            .filter(|o| !filter.contains("result = failed") || o.error.is_some())
             .filter(|o| !filter.contains("target") || filter.contains(&format!("target = \"{}\"", o.target)));
         Ok(Response::new(ListOperationsResponse {
             operations: operations.cloned().collect(),
@@ -419,11 +422,19 @@ impl EventService for Service {
         let request = request.into_inner();
         let mut state = self.state();
         let cut = state.event_cuts.pop_front();
-        let events: Vec<_> = state
+        let mut events: Vec<_> = state
             .events
             .iter()
-            .filter(|e| e.position > request.after_position)
+            .filter(|e| request.newest > 0 || e.position > request.after_position)
             .filter(|e| request.target.is_empty() || e.target == request.target)
+            .filter(|e| request.kinds.is_empty() || request.kinds.contains(&e.kind))
+            .filter(|e| e.severity >= request.min_severity)
+            .collect();
+        if request.newest > 0 {
+            events.drain(..events.len().saturating_sub(request.newest as usize));
+        }
+        let events: Vec<_> = events
+            .into_iter()
             .take(cut.unwrap_or(usize::MAX))
             .cloned()
             .map(Ok)

@@ -67,11 +67,36 @@ impl NodeService for Service {
         self.node(&request.into_inner().name).map(Response::new)
     }
 
+    async fn summarize_fleet(&self, request: Request<SummarizeFleetRequest>) -> Answer<FleetSummary> {
+        self.enter("SummarizeFleet", &request, "")?;
+        let state = self.state();
+        let mut states: Vec<FleetCount> = Vec::new();
+        for node in state.nodes.values() {
+            let of_node = node.status.as_ref().map(|status| status.state()).unwrap_or_default();
+            let value = of_node.as_str_name()["NODE_STATE_".len()..].to_lowercase();
+            match states.iter_mut().find(|count| count.value == value) {
+                Some(count) => count.nodes += 1,
+                None => states.push(FleetCount {
+                    value,
+                    nodes: 1,
+                    ..FleetCount::default()
+                }),
+            }
+        }
+        Ok(Response::new(FleetSummary {
+            nodes: state.nodes.len() as i64,
+            states,
+            ..FleetSummary::default()
+        }))
+    }
+
     async fn list_nodes(&self, request: Request<ListNodesRequest>) -> Answer<ListNodesResponse> {
         self.enter("ListNodes", &request, "")?;
         let request = request.into_inner();
         let state = self.state();
-        let state_name = request.filter.strip_prefix("state = ").map(str::to_owned);
+        // Of a filter with several terms, the fake reads the first one.
+        let state_name = request.filter.strip_prefix("state = ");
+        let state_name = state_name.and_then(|rest| rest.split(' ').next());
         let wanted = state_name.map(|name| format!("NODE_STATE_{}", name.to_uppercase()));
         let wanted = wanted
             .and_then(|name| NodeState::from_str_name(&name))

@@ -1,5 +1,6 @@
-//! The fake's power and cooling.
+//! The fake's power and cooling, and its control plane.
 
+use rackwright_api::v1::control_service_server::ControlService;
 use rackwright_api::v1::power_service_server::PowerService;
 use rackwright_api::v1::*;
 use tonic::{Request, Response, Status};
@@ -64,5 +65,24 @@ impl PowerService for Service {
             coverage: state.power.coverage.clone(),
             ..Default::default()
         }))
+    }
+}
+
+#[tonic::async_trait]
+impl ControlService for Service {
+    async fn get_control(&self, request: Request<GetControlRequest>) -> Answer<Control> {
+        self.enter("GetControl", &request, "")?;
+        Ok(Response::new(Control {
+            warnings: vec!["the boot network and the BMC network are one".into()],
+            ..Control::default()
+        }))
+    }
+
+    async fn resume_control(&self, _request: Request<ResumeControlRequest>) -> Answer<Control> {
+        Err(Status::unimplemented("the fake is never paused"))
+    }
+
+    async fn prove_database(&self, _request: Request<ProveDatabaseRequest>) -> Answer<()> {
+        Err(Status::unimplemented("the fake has no database"))
     }
 }

@@ -349,6 +349,11 @@ pub fn event(position: u64) -> Event {
         }
         .into(),
         message: format!("event number {position}"),
+        severity: match position {
+            3 => EventSeverity::Warning,
+            _ => EventSeverity::Info,
+        }
+        .into(),
         attributes: [("mac".to_owned(), "52:54:00:00:00:01".to_owned())].into(),
     }
 }

@@ -1,6 +1,6 @@
 //! `rackwright node ...` and `rackwright operation ...`.
 
-use rackwright_api::v1::{EraseCertificate, NodeState};
+use rackwright_api::v1::{Alarm, EraseCertificate, NodeState};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -16,6 +16,38 @@ fn fake() -> Fake {
         fake.state().nodes.insert(node.name.clone(), node);
     }
     fake
+}
+
+#[test]
+fn the_hall_in_one_screen() {
+    let fake = fake();
+    fake.state().power.alarms = vec![Alarm {
+        name: "alarms/leak cdu/cdu-1".into(),
+        subject: "cdu/cdu-1".into(),
+        severity: "critical".into(),
+        message: "a leak at cdu/cdu-1: tray 2".into(),
+        node_count: 4,
+        ..Alarm::default()
+    }];
+    let failed = fixtures::failing().remove(1);
+    let name = "operations/1".to_owned();
+    fake.state().operations.insert(name, [failed].into());
+    let program = Program::logged_in(&fake);
+    let mut script = Script::default();
+    script.run(&program, &["status"]);
+    script.run(&program, &["status", "-o", "name"]);
+    // A member of a customer sees neither the control plane nor power nor the fabric.
+    fake.refuse("GetControl", Status::permission_denied("only members of the site"));
+    script.run(&program, &["status"]);
+    fake.refuse("SummarizeFleet", Status::permission_denied("auditors do not see nodes"));
+    script.run(&program, &["status"]);
+    script.check("status", &program);
+    let text = program.run(&["status", "-o", "json"]).stdout;
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["fleet"]["nodes"], 3);
+    assert_eq!(value["nodes_to_look_at"][0]["name"], "nodes/gpu-003");
+    assert_eq!(value["alarms"][0]["subject"], "cdu/cdu-1");
+    assert_eq!(value["failed_operations"].as_array().unwrap().len(), 1);
 }
 
 #[test]

@@ -13,7 +13,9 @@ use rackwright_lifecycle::cluster::{
     Decision, Edge, Effect, Facts, Member, Partition, Standing, State, Wait, decide, member,
 };
 use rackwright_lifecycle::{ClusterId, EventKind, NodeId, OperationKind, Timestamp, minutes, seconds};
-use rackwright_store::{ClusterHistoryRow, ClusterRecord, ImpairedNodeRow, NodeRecord, Scope, StoreError, WriteTx};
+use rackwright_store::{
+    ClusterHistoryRow, ClusterRecord, ImpairedNodeRow, NodeRecord, Scope, StoreError, Term, WriteTx,
+};
 use tokio::task::JoinSet;
 use tonic::Code;
 use tracing::Instrument as _;
@@ -312,7 +314,8 @@ async fn free(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecord, now: Ti
 /// Ends the open operations of a cluster that only waits for a link: no operation requested the repair.
 async fn settle_all_but_links(core: &Core, record: &ClusterRecord, now: Timestamp) -> Result<(), StoreError> {
     let target = format!("clusters/{}", record.id);
-    let open = core.store.operations(&Scope::Site, &target, "", "false", "", 1).await?;
+    let filter = vec![Term::is("target", target.as_str()), Term::is("done", "false")];
+    let open = core.store.operations(&Scope::Site, &filter, "", 1).await?;
     if open.is_empty() {
         return Ok(());
     }

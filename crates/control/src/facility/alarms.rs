@@ -222,12 +222,9 @@ pub async fn load(core: &Core, site: &Site) -> Result<Readings, StoreError> {
 
 /// The placements of clusters, by cluster id.
 async fn placements(core: &Core) -> Result<BTreeMap<ClusterId, NamedPlacement>, HallError> {
-    let released = rackwright_store::Term {
-        field: "state".into(),
-        value: rackwright_lifecycle::cluster::State::Released.as_str().into(),
-        negated: true,
-    };
-    let live = core.store.clusters(&Scope::Site, &vec![released], "", i64::MAX).await?;
+    let released = rackwright_lifecycle::cluster::State::Released.as_str();
+    let filter = vec![rackwright_store::Term::is_not("state", released)];
+    let live = core.store.clusters(&Scope::Site, &filter, "", i64::MAX).await?;
     live.iter()
         .map(|record| Ok((record.id.clone(), placement_of(record)?)))
         .collect()

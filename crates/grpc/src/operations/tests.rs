@@ -8,7 +8,12 @@ use crate::test_calls::{NodeRequest, wish};
 async fn ends(core: &Core) -> Vec<Option<i32>> {
     let rows = core
         .store
-        .operations(&Scope::Site, "nodes/n1", "", "", "", 100)
+        .operations(
+            &Scope::Site,
+            &vec![rackwright_store::Term::is("target", "nodes/n1")],
+            "",
+            100,
+        )
         .await
         .unwrap();
     in_order(&rows).iter().map(|r| r.ended_at.map(|_| r.code)).collect()
@@ -54,7 +59,12 @@ async fn a_power_request_is_cancelled_alone() {
     wish(&core, "2", "n1", NodeRequest::PowerOff, "").await.unwrap();
     let rows = core
         .store
-        .operations(&Scope::Site, "nodes/n1", "", "", "", 100)
+        .operations(
+            &Scope::Site,
+            &vec![rackwright_store::Term::is("target", "nodes/n1")],
+            "",
+            100,
+        )
         .await
         .unwrap();
     let [first, later] = &in_order(&rows)[..] else {

@@ -261,7 +261,7 @@ pub async fn violations(store: &Store, fake: &Fake) -> Vec<String> {
 
 /// Every operation has ended, and no cancelled deploy was handed over. Returns the number of cancelled ones.
 pub async fn operations(store: &Store) -> (u64, Vec<String>) {
-    let rows = store.operations(&Scope::Site, "", "", "", "", 100_000).await;
+    let rows = store.operations(&Scope::Site, &Vec::new(), "", 100_000).await;
     let rows = rows.expect("operations can be read");
     let open = rows.iter().filter(|row| row.ended_at.is_none());
     let mut wrong: Vec<String> = open.map(|row| format!("never ended: {row:?}")).collect();

@@ -4,7 +4,7 @@ use rackwright_lifecycle::State as NodeState;
 use rackwright_lifecycle::cluster::{Cluster, Edge, NewPort, Obstacle, Rollout, State, Swap, Wait, Wanted};
 use rackwright_lifecycle::{ClusterId, NodeId};
 use rackwright_store::{
-    ClusterHistoryRow, ClusterRecord, ClusterSpec, FormerSpec, NetworkRow, NetworkTest, Replaced, Scope, Store,
+    ClusterHistoryRow, ClusterRecord, ClusterSpec, Filter, FormerSpec, NetworkRow, NetworkTest, Replaced, Scope, Store,
     StoreError, Term,
 };
 
@@ -157,21 +157,16 @@ async fn clusters_are_found_by_customer_and_state() {
     for (id, customer) in [("a1", "acme"), ("b1", "bolt"), ("a2", "acme")] {
         insert(&lab, &cluster(id, customer), &[]).await.unwrap();
     }
-    let term = |field: &str, value: &str, negated| Term {
-        field: field.into(),
-        value: value.into(),
-        negated,
-    };
-    let ids = async |filter: Vec<Term>, after: &str| -> Vec<String> {
+    let ids = async |filter: Filter, after: &str| -> Vec<String> {
         let found = lab.store.clusters(&Scope::Site, &filter, after, 10).await.unwrap();
         found.into_iter().map(|c| c.id.to_string()).collect()
     };
     assert_eq!(ids(vec![], "").await, ["a1", "a2", "b1"]);
-    assert_eq!(ids(vec![term("customer", "acme", false)], "a1").await, ["a2"]);
-    assert_eq!(ids(vec![term("customer", "acme", true)], "").await, ["b1"]);
-    let both = vec![term("state", "reserved", false), term("name", "b1", false)];
+    assert_eq!(ids(vec![Term::is("customer", "acme")], "a1").await, ["a2"]);
+    assert_eq!(ids(vec![Term::is_not("customer", "acme")], "").await, ["b1"]);
+    let both = vec![Term::is("state", "reserved"), Term::is("name", "b1")];
     assert_eq!(ids(both, "").await, ["b1"]);
-    assert!(ids(vec![term("state", "ready", false)], "").await.is_empty());
+    assert!(ids(vec![Term::is("state", "ready")], "").await.is_empty());
 }
 
 #[tokio::test]

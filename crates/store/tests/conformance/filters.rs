@@ -1,22 +1,23 @@
 //! Filters over nodes, and pages.
 
-use rackwright_lifecycle::{Effect, State, Wait};
-use rackwright_store::{NodeRecord, Scope, Term};
+use rackwright_lifecycle::{Bmc, Effect, Power, Reading, State, Wait};
+use rackwright_store::{Filter, NodeCount, NodeRecord, Readings, Scope, Term};
 
 use super::support::{Lab, at, node, node_in, rest};
 
-/// Each term as `FIELD=VALUE` or `FIELD!=VALUE`.
-fn filter(terms: &[&str]) -> Vec<Term> {
-    terms
+/// Each clause as terms `FIELD=VALUE` or `FIELD!=VALUE`, with `|` between them.
+fn filter(clauses: &[&str]) -> Filter {
+    let term = |term: &str| {
+        let (field, value) = term.split_once('=').unwrap();
+        Term {
+            field: field.trim_end_matches('!').to_owned(),
+            value: value.to_owned(),
+            negated: field.ends_with('!'),
+        }
+    };
+    clauses
         .iter()
-        .map(|term| {
-            let (field, value) = term.split_once('=').unwrap();
-            Term {
-                field: field.trim_end_matches('!').to_owned(),
-                value: value.to_owned(),
-                negated: field.ends_with('!'),
-            }
-        })
+        .map(|clause| clause.split('|').map(term).collect())
         .collect()
 }
 
@@ -43,7 +44,7 @@ async fn four() -> Lab {
 }
 
 #[tokio::test]
-async fn terms_are_joined_by_and() {
+async fn clauses_are_joined_by_and_and_their_terms_by_or() {
     let lab = four().await;
     let cases: &[(&[&str], &[&str])] = &[
         (&[], &["a", "b", "c", "d"]),
@@ -63,11 +64,108 @@ async fn terms_are_joined_by_and() {
         (&["labels.rack=r1", "labels.hot!="], &["c"]),
         (&["sku=small", "sku=big"], &[]),
         (&["name=' OR '1'='1"], &[]),
+        (&["state=failed|state=active"], &["c", "d"]),
+        (&["state=failed|labels.rack=r1", "sku=small"], &["a", "c"]),
+        (&["name!=a|labels.hot="], &["a", "b", "c", "d"]),
+        (&["name=*"], &["a", "b", "c", "d"]),
+        (&["name!=*a*"], &["b", "c", "d"]),
+        (&["name=%"], &[]),
+        (&["name=_*"], &[]),
     ];
     for (terms, wanted) in cases {
         let found = lab.store.nodes(&Scope::Site, &filter(terms), "", 100).await.unwrap();
         assert_eq!(ids(&found), *wanted, "{terms:?}");
     }
+}
+
+/// Four nodes that differ in what is read of them.
+async fn read() -> Lab {
+    let known = |bmc: Bmc, power: Power| {
+        let mut readings = Readings::default();
+        readings.bmc = Reading::Known { value: bmc, at: at(7) };
+        readings.power = Reading::Known {
+            value: power,
+            at: at(7),
+        };
+        readings
+    };
+    let mut nodes = ["a", "b", "c", "d"].map(|id| node_in(id, State::Available));
+    nodes[0].readings = known(Bmc::Identified, Power::On);
+    nodes[1].readings = known(Bmc::Unreachable("\"no\" answer".into()), Power::On);
+    nodes[2].readings = known(Bmc::Identified, Power::Off);
+    nodes[2].spec.account.refused_at = Some(at(8));
+    nodes[3].readings.bmc = Reading::Unknown { since: at(9) };
+    Lab::new().await.with(&nodes).await
+}
+
+#[tokio::test]
+async fn health_power_and_wait_are_found_by_their_words() {
+    let lab = read().await;
+    rest(&lab.store, "a", &Wait::Operator, at(900)).await;
+    let cases: &[(&str, &[&str])] = &[
+        ("health=ok", &["a"]),
+        ("health!=ok", &["b", "c", "d"]),
+        ("health=unreachable|health=login-refused", &["b", "c"]),
+        ("health=unknown", &["d"]),
+        ("power=on", &["a"]),
+        ("power=off", &["c"]),
+        // A reading from before the BMC became unreachable does not count.
+        ("power=unknown", &["b", "d"]),
+        ("wait=operator", &["a"]),
+        ("wait!=operator", &["b", "c", "d"]),
+        ("agent=yes", &[]),
+        ("agent=no", &["a", "b", "c", "d"]),
+        ("customer=", &["a", "b", "c", "d"]),
+        ("cluster=", &["a", "b", "c", "d"]),
+        ("cluster=alpha", &[]),
+        ("image=", &["a", "b", "c", "d"]),
+        ("image=debian", &[]),
+        ("image=debian@b3-0", &[]),
+    ];
+    for (clause, wanted) in cases {
+        let found = lab
+            .store
+            .nodes(&Scope::Site, &filter(&[clause]), "", 100)
+            .await
+            .unwrap();
+        assert_eq!(ids(&found), *wanted, "{clause}");
+    }
+}
+
+#[tokio::test]
+async fn nodes_are_counted_by_what_they_share() {
+    let lab = read().await;
+    let count = async |clauses: &[&str]| {
+        let mut counts = lab.store.count_nodes(&Scope::Site, &filter(clauses)).await.unwrap();
+        counts.sort_by(|a, b| a.health.cmp(&b.health));
+        counts
+    };
+    let row = |health: &str, power: &str| NodeCount {
+        state: "available".into(),
+        health: health.into(),
+        power: power.into(),
+        nodes: 1,
+        ..NodeCount::default()
+    };
+    let all = [
+        row("login-refused", "off"),
+        row("ok", "on"),
+        row("unknown", "unknown"),
+        row("unreachable", "unknown"),
+    ];
+    let found = count(&[]).await;
+    assert_eq!(
+        found
+            .iter()
+            .map(|c| NodeCount {
+                sku: String::new(),
+                ..c.clone()
+            })
+            .collect::<Vec<_>>(),
+        all
+    );
+    assert_eq!(count(&["power=on"]).await.len(), 1);
+    assert!(count(&["name=z"]).await.is_empty());
 }
 
 #[tokio::test]

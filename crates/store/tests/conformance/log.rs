@@ -1,6 +1,7 @@
 //! Events and proofs: append-only logs.
 
-use rackwright_store::{EventRow, Proof, Scope, Store};
+use rackwright_lifecycle::{EventKind, Severity};
+use rackwright_store::{EventFilter, EventRow, Proof, Scope, Store};
 
 use super::support::{Lab, at, event};
 
@@ -49,6 +50,101 @@ async fn positions_grow_and_the_log_is_read_from_any_of_them() {
         [0; 0]
     );
     assert_eq!(lab.store.event_range().await.unwrap(), (1, 3));
+}
+
+#[tokio::test]
+async fn events_are_found_by_kind_time_and_severity() {
+    let lab = Lab::new().await;
+    let kinds = [
+        "power.on",
+        "failed",
+        "security.rogue-dhcp",
+        "power.off",
+        "powered",
+        "x_off",
+    ];
+    let rows: Vec<EventRow> = (1..)
+        .zip(kinds)
+        .map(|(n, kind)| event(kind, "nodes/a", 100 * n))
+        .collect();
+    add(&lab.store, &rows).await;
+    let all = EventFilter::default;
+    let of = |kinds: &[&str]| EventFilter {
+        kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+        ..all()
+    };
+    let cases: &[(EventFilter, &[i64])] = &[
+        (all(), &[1, 2, 3, 4, 5, 6]),
+        (of(&["power.*"]), &[1, 4]),
+        (of(&["power.on", "failed"]), &[1, 2]),
+        (of(&["x.off"]), &[]),
+        (of(&["%"]), &[]),
+        (
+            EventFilter {
+                since: Some(at(300)),
+                until: Some(at(500)),
+                ..all()
+            },
+            &[3, 4],
+        ),
+        (
+            EventFilter {
+                target: "nodes/b".into(),
+                ..all()
+            },
+            &[],
+        ),
+        (
+            EventFilter {
+                min_severity: Some(Severity::Error),
+                ..all()
+            },
+            &[2, 3],
+        ),
+        // Kinds of another version count as warnings.
+        (
+            EventFilter {
+                min_severity: Some(Severity::Warning),
+                ..all()
+            },
+            &[2, 3, 5, 6],
+        ),
+    ];
+    for (filter, wanted) in cases {
+        let found = lab.store.events_that_match(&Scope::Site, filter, 0, 10).await.unwrap();
+        assert_eq!(positions(&found), *wanted, "{filter:?}");
+        let newest = lab.store.newest_events(&Scope::Site, filter, 6, 2).await.unwrap();
+        assert_eq!(
+            positions(&newest),
+            wanted[wanted.len().saturating_sub(2)..],
+            "{filter:?}"
+        );
+        let before = lab.store.newest_events(&Scope::Site, filter, 3, 10).await.unwrap();
+        assert!(positions(&before).iter().all(|position| *position <= 3), "{filter:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_database_knows_the_severity_of_every_kind() {
+    let lab = Lab::new().await;
+    let alarms = ["leak", "leak-cleared", "temperature", "feed-lost-ignored"].map(|alarm| format!("facility.{alarm}"));
+    let kinds: Vec<String> = EventKind::named().map(|kind| kind.to_string()).chain(alarms).collect();
+    let rows: Vec<EventRow> = kinds.iter().map(|kind| event(kind, "nodes/a", 100)).collect();
+    add(&lab.store, &rows).await;
+    for min in [Severity::Info, Severity::Warning, Severity::Error] {
+        let filter = EventFilter {
+            min_severity: Some(min),
+            ..EventFilter::default()
+        };
+        let found = lab
+            .store
+            .events_that_match(&Scope::Site, &filter, 0, 1000)
+            .await
+            .unwrap();
+        let found: Vec<String> = found.iter().map(|event| event.kind.to_string()).collect();
+        let severe = kinds.iter().filter(|kind| EventKind::parse(kind).severity() >= min);
+        assert_eq!(found, severe.cloned().collect::<Vec<_>>(), "{min:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Operations: listed newest first, ended once.
 
 use rackwright_lifecycle::{OperationId, OperationKind};
-use rackwright_store::{OperationRow, Scope};
+use rackwright_store::{Filter, OperationRow, Scope, Term};
 
 use super::support::{Lab, at, is_missing};
 
@@ -104,9 +104,6 @@ async fn only_open_operations_after_their_deadline_are_overdue() {
     assert_eq!(overdue, [operation("o1", "deploy", "nodes/n1")]);
 }
 
-/// Target, kind, done, before, limit.
-type Query = (&'static str, &'static str, &'static str, &'static str, i64);
-
 #[tokio::test]
 async fn operations_are_filtered_and_paged_newest_first() {
     let lab = with(&[
@@ -118,24 +115,36 @@ async fn operations_are_filtered_and_paged_newest_first() {
     .await;
     end(&lab, "o1", 0, "", 200).await;
     end(&lab, "o3", 9, "no", 200).await;
-    let cases: &[(Query, &[&str])] = &[
-        (("", "", "", "", 10), &["o4", "o3", "o2", "o1"]),
-        (("", "", "", "", 2), &["o4", "o3"]),
-        (("", "", "", "o3", 2), &["o2", "o1"]),
-        (("", "", "", "o1", 2), &[]),
-        (("nodes/n1", "", "", "", 10), &["o4", "o2", "o1"]),
-        (("", "deploy", "", "", 10), &["o4", "o3", "o1"]),
-        (("", "", "true", "", 10), &["o3", "o1"]),
-        (("", "", "false", "", 10), &["o4", "o2"]),
-        (("nodes/n1", "deploy", "true", "o4", 10), &["o1"]),
+    let is = Term::is;
+    let on_n1 = || is("target", "nodes/n1");
+    let either = vec![is("kind", "release"), is("target", "nodes/n2")].concat();
+    let cases: &[(Filter, &str, i64, &[&str])] = &[
+        (vec![], "", 10, &["o4", "o3", "o2", "o1"]),
+        (vec![], "", 2, &["o4", "o3"]),
+        (vec![], "o3", 2, &["o2", "o1"]),
+        (vec![], "o1", 2, &[]),
+        (vec![on_n1()], "", 10, &["o4", "o2", "o1"]),
+        (vec![Term::is_not("target", "nodes/n1")], "", 10, &["o3"]),
+        (vec![is("kind", "deploy")], "", 10, &["o4", "o3", "o1"]),
+        (vec![either], "", 10, &["o3", "o2"]),
+        (vec![is("done", "true")], "", 10, &["o3", "o1"]),
+        (vec![is("done", "false")], "", 10, &["o4", "o2"]),
+        (vec![is("result", "succeeded")], "", 10, &["o1"]),
+        (vec![is("result", "failed")], "", 10, &["o3"]),
+        (
+            vec![on_n1(), is("kind", "deploy"), is("done", "true")],
+            "o4",
+            10,
+            &["o1"],
+        ),
     ];
-    for ((target, kind, done, before, limit), wanted) in cases {
+    for (filter, before, limit, wanted) in cases {
         let found = lab
             .store
-            .operations(&Scope::Site, target, kind, done, before, *limit)
+            .operations(&Scope::Site, filter, before, *limit)
             .await
             .unwrap();
         let ids: Vec<_> = found.iter().map(|o| o.id.as_str()).collect();
-        assert_eq!(ids, *wanted, "{target:?} {kind:?} {done:?} {before:?} {limit}");
+        assert_eq!(ids, *wanted, "{filter:?} {before:?} {limit}");
     }
 }

@@ -1,7 +1,7 @@
 //! A customer finds its own rows and no others.
 
 use rackwright_lifecycle::{NodeId, State};
-use rackwright_store::{MemberRow, NodeRecord, Proof, Scope, StoreError, Term};
+use rackwright_store::{Clause, MemberRow, NodeRecord, Proof, Scope, StoreError, Term};
 
 use super::clusters::{cluster, insert};
 use super::operations::operation;
@@ -33,7 +33,7 @@ async fn lab() -> Lab {
     lab
 }
 
-async fn nodes(lab: &Lab, scope: &Scope, filter: &[Term], after: &str) -> Vec<String> {
+async fn nodes(lab: &Lab, scope: &Scope, filter: &[Clause], after: &str) -> Vec<String> {
     let found = lab.store.nodes(scope, &filter.to_vec(), after, 10).await.unwrap();
     found.into_iter().map(|n| n.id.to_string()).collect()
 }
@@ -74,11 +74,7 @@ async fn a_customer_finds_only_its_own_nodes() {
     assert_eq!(nodes(&lab, &acme, &[], "a1").await, ["a2"]);
     assert_eq!(nodes(&lab, &bolt, &[], "").await, ["b1"]);
     assert_eq!(nodes(&lab, &Scope::Site, &[], "").await.len(), 5);
-    let named = Term {
-        field: "name".into(),
-        value: "b1".into(),
-        negated: false,
-    };
+    let named = Term::is("name", "b1");
     assert!(nodes(&lab, &acme, std::slice::from_ref(&named), "").await.is_empty());
     assert_eq!(nodes(&lab, &bolt, &[named], "").await, ["b1"]);
     // Free nodes do not belong to a customer with an empty name.
@@ -101,11 +97,7 @@ async fn a_customer_finds_only_its_own_clusters() {
         store.cluster(&acme, &"zz".into()).await,
         ("beta", "zz"),
     );
-    let foreign_term = Term {
-        field: "customer".into(),
-        value: "bolt".into(),
-        negated: false,
-    };
+    let foreign_term = Term::is("customer", "bolt");
     assert!(
         store
             .clusters(&acme, &vec![foreign_term], "", 10)
@@ -142,7 +134,7 @@ async fn history_stays_with_former_customer() {
     }
     tx.commit().await.unwrap();
     let operations = async |scope: &Scope| -> Vec<String> {
-        let found = lab.store.operations(scope, "", "", "", "", 10).await.unwrap();
+        let found = lab.store.operations(scope, &Vec::new(), "", 10).await.unwrap();
         found.into_iter().map(|o| o.target).collect()
     };
     let events = async |scope: &Scope| -> Vec<String> {

@@ -41,6 +41,7 @@ const CALLERS: Partial<Record<Method | Stream, Role[]>> = {
   "MeteringService/SumUsage": [...SITE, "ROLE_CUSTOMER_ADMIN"],
   "NodeService/GetNode": TENANTS,
   "NodeService/ListNodes": TENANTS,
+  "NodeService/SummarizeFleet": TENANTS,
   "NodeService/WatchNodes": TENANTS,
   "OperationService/GetOperation": TENANTS,
   "OperationService/ListOperations": TENANTS,

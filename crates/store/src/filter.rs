@@ -1,0 +1,168 @@
+//! Filters over rows, and their SQL.
+
+use crate::database::Kind;
+
+/// Clauses joined by AND.
+pub type Filter = Vec<Clause>;
+
+/// Terms joined by OR.
+pub type Clause = Vec<Term>;
+
+/// One term of a filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Term {
+    /// Name of a field of the filtered rows, or "labels.KEY".
+    pub field: String,
+    /// Compared as text. In the field "name", each `*` stands for any characters.
+    pub value: String,
+    /// True for `!=`.
+    pub negated: bool,
+}
+
+impl Term {
+    /// The clause `FIELD = VALUE`.
+    #[must_use]
+    pub fn is(field: &str, value: impl Into<String>) -> Clause {
+        vec![Self {
+            field: field.to_owned(),
+            value: value.into(),
+            negated: false,
+        }]
+    }
+
+    /// The clause `FIELD != VALUE`.
+    #[must_use]
+    pub fn is_not(field: &str, value: impl Into<String>) -> Clause {
+        let mut clause = Self::is(field, value);
+        clause[0].negated = true;
+        clause
+    }
+}
+
+/// A filter as SQL conditions, with the values of their parameters.
+#[derive(Debug, Default)]
+pub(crate) struct Conditions {
+    /// ` AND (...)` for each clause.
+    pub sql: String,
+    /// The values, from the first parameter on.
+    pub values: Vec<String>,
+    /// Number of the first parameter.
+    first: usize,
+}
+
+impl Conditions {
+    /// The conditions of a filter. `condition` gives the SQL of a term that is not negated; [`Conditions::place`] places its
+    /// values. The parameters begin with number `first`.
+    pub(crate) fn of(filter: &Filter, first: usize, condition: impl Fn(&mut Self, &Term) -> String) -> Self {
+        let mut made = Self {
+            first,
+            ..Self::default()
+        };
+        for clause in filter {
+            let terms: Vec<String> = clause
+                .iter()
+                .map(|term| {
+                    let not = if term.negated { "NOT " } else { "" };
+                    let condition = condition(&mut made, term);
+                    format!("{not}({condition})")
+                })
+                .collect();
+            made.sql.push_str(&format!(" AND ({})", terms.join(" OR ")));
+        }
+        made
+    }
+
+    /// The parameter of a value.
+    pub(crate) fn place(&mut self, value: &str) -> String {
+        self.values.push(value.to_owned());
+        format!("${}", self.first + self.values.len() - 1)
+    }
+
+    /// Compares a column with the value of a term.
+    pub(crate) fn equal(&mut self, column: &str, term: &Term) -> String {
+        format!("{column} = {}", self.place(&term.value))
+    }
+
+    /// As `equal`; each `*` in the value stands for any characters.
+    pub(crate) fn like(&mut self, column: &str, term: &Term) -> String {
+        if !term.value.contains('*') {
+            return self.equal(column, term);
+        }
+        let escaped = term.value.replace('!', "!!").replace('%', "!%").replace('_', "!_");
+        format!("{column} LIKE {} ESCAPE '!'", self.place(&escaped.replace('*', "%")))
+    }
+}
+
+/// The SQL of a node's health in words, as of `rackwright_grpc::health`: the fault that an operator has to settle first.
+pub(crate) fn health(kind: Kind) -> String {
+    let (refused, bmc) = match kind {
+        Kind::Sqlite => (
+            "json_extract(n.body, '$.spec.account.refused_at')",
+            "json_extract(n.readings, '$.bmc.known.value')",
+        ),
+        Kind::Postgres => (
+            "n.body::json #>> '{spec,account,refused_at}'",
+            "n.readings::json #>> '{bmc,known,value}'",
+        ),
+    };
+    format!(
+        "CASE WHEN n.doubt_cause <> '' THEN 'doubted' WHEN {refused} IS NOT NULL THEN 'login-refused' \
+         WHEN {bmc} = 'identified' THEN 'ok' WHEN {bmc} IS NOT NULL THEN 'unreachable' ELSE 'unknown' END"
+    )
+}
+
+/// The SQL of a node's power in words. A reading from before the BMC became unreachable does not count.
+pub(crate) fn power(kind: Kind) -> String {
+    let power = match kind {
+        Kind::Sqlite => "json_extract(n.readings, '$.power.known.value')",
+        Kind::Postgres => "n.readings::json #>> '{power,known,value}'",
+    };
+    let health = health(kind);
+    format!("CASE WHEN {health} = 'unreachable' THEN 'unknown' ELSE COALESCE({power}, 'unknown') END")
+}
+
+/// The SQL of a term over nodes `n`.
+pub(crate) fn of_node(kind: Kind, made: &mut Conditions, term: &Term) -> String {
+    if let Some(label) = term.field.strip_prefix("labels.") {
+        let (name, value) = (made.place(label), made.place(&term.value));
+        return format!(
+            "EXISTS (SELECT 1 FROM node_labels l WHERE l.node_id = n.id AND l.name = {name} AND l.value = {value})"
+        );
+    }
+    match term.field.as_str() {
+        "state" => made.equal("n.state", term),
+        "sku" => made.equal("n.sku", term),
+        "customer" => made.equal("n.customer", term),
+        "wait" => made.equal("n.wait_kind", term),
+        "health" => made.equal(&format!("({})", health(kind)), term),
+        "power" => made.equal(&format!("({})", power(kind)), term),
+        "agent" => made.equal("CASE WHEN n.agent_holder = '' THEN 'no' ELSE 'yes' END", term),
+        "cluster" if term.value.is_empty() => {
+            "NOT EXISTS (SELECT 1 FROM cluster_nodes c WHERE c.node_id = n.id)".to_owned()
+        }
+        "cluster" => {
+            let id = made.place(&term.value);
+            format!("EXISTS (SELECT 1 FROM cluster_nodes c WHERE c.node_id = n.id AND c.cluster_id = {id})")
+        }
+        "image" => {
+            let digest = "COALESCE(NULLIF(n.claimed_image, ''), n.held_image)";
+            match term.value.split_once('@') {
+                _ if term.value.is_empty() => format!("{digest} = ''"),
+                Some((image, version)) => {
+                    let (image, version) = (made.place(image), made.place(version));
+                    format!(
+                        "{digest} = {version} AND EXISTS (SELECT 1 FROM image_versions v \
+                         WHERE v.image_id = {image} AND v.digest = {version})"
+                    )
+                }
+                None => {
+                    let image = made.place(&term.value);
+                    format!(
+                        "EXISTS (SELECT 1 FROM image_versions v WHERE v.image_id = {image} AND v.digest = {digest})"
+                    )
+                }
+            }
+        }
+        _ => made.like("n.id", term),
+    }
+}
