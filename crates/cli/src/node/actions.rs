@@ -82,7 +82,7 @@ pub struct ReasonArgs {
     /// Reason, stored and shown to others
     #[arg(long)]
     reason: String,
-    /// Do not ask for confirmation of a selection
+    /// Do not ask for confirmation of a selection, or before nodes with a claim are set apart
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -94,7 +94,7 @@ pub struct ReasonArgs {
 pub struct DeleteArgs {
     #[command(flatten)]
     targets: Targets,
-    /// Do not ask for confirmation of a selection
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -298,7 +298,14 @@ pub async fn hold(cx: &Cx, args: ReasonArgs) -> Result<(), CliError> {
 
 pub async fn quarantine(cx: &Cx, args: ReasonArgs) -> Result<(), CliError> {
     let chosen = args.targets.choose(cx, "quarantine").await?;
-    chosen.approve(&cx.ui, args.yes, "quarantine", None)?;
+    let warning = match args.yes {
+        true => None,
+        false => {
+            let lost = "Customers lose these nodes, and only an erase (`node readmit`) brings them back.";
+            chosen.warning_of_use(cx, "quarantine", lost).await?
+        }
+    };
+    chosen.approve(&cx.ui, args.yes, "quarantine", warning.as_ref())?;
     let mutations = chosen.mutations(&args.mutation)?;
     let client = cx.client().await?;
     let mut outcomes = Vec::new();
@@ -320,7 +327,8 @@ pub async fn quarantine(cx: &Cx, args: ReasonArgs) -> Result<(), CliError> {
 
 pub async fn delete(cx: &Cx, args: DeleteArgs) -> Result<(), CliError> {
     let chosen = args.targets.choose(cx, "delete").await?;
-    chosen.approve(&cx.ui, args.yes, "delete", None)?;
+    let warning = Warning::of_delete(&chosen.ids);
+    chosen.approve(&cx.ui, args.yes, "delete", Some(&warning))?;
     let mutations = chosen.mutations(&args.mutation)?;
     let client = cx.client().await?;
     let mut errors = Vec::new();

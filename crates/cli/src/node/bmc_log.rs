@@ -71,6 +71,9 @@ struct ClearArgs {
     /// Only this log, by its id or path (default: all logs that can be cleared)
     #[arg(long, value_name = "LOG")]
     log: Option<String>,
+    /// Do not ask for confirmation; the entries are lost
+    #[arg(long, short)]
+    yes: bool,
     #[command(flatten)]
     mutation: MutationArgs,
 }
@@ -108,22 +111,35 @@ fn past(text: &str) -> Result<Timestamp, String> {
 
 /// Shows or clears the log.
 pub async fn run(cx: &Cx, args: BmcLogArgs) -> Result<(), CliError> {
-    let client = cx.client().await?;
     match args.command {
-        Some(BmcLogCommand::Clear(args)) => {
-            let id = names::short("nodes", &args.id).to_owned();
-            let request = ClearBmcLogRequest {
-                name: names::full("nodes", &id),
-                log: args.log.unwrap_or_default(),
-                mutation: Some(args.mutation.once()),
-            };
-            let doing = format!("clear the BMC log of {id}");
-            let started = rpc!(client, BmcServiceClient.clear_bmc_log, doing, request).await?;
-            let done = until_done(&client, &started, LOG_WITHIN).await?;
-            show_work(cx, &id, &done)
-        }
-        None => show(cx, &client, args.read).await,
+        Some(BmcLogCommand::Clear(args)) => clear(cx, args).await,
+        None => show(cx, &*cx.client().await?, args.read).await,
     }
+}
+
+async fn clear(cx: &Cx, args: ClearArgs) -> Result<(), CliError> {
+    let id = names::short("nodes", &args.id).to_owned();
+    if !args.yes {
+        let logs = match &args.log {
+            None => "every log".to_owned(),
+            Some(log) => format!("the log {log}"),
+        };
+        let lost = clean(&format!("the entries of {logs} of the BMC of {id}"));
+        cx.ui.consent(
+            &format!("this deletes {lost}"),
+            &format!("This deletes {lost}; `rackwright node bmc-log {id}` shows them before."),
+        )?;
+    }
+    let client = cx.client().await?;
+    let request = ClearBmcLogRequest {
+        name: names::full("nodes", &id),
+        log: args.log.unwrap_or_default(),
+        mutation: Some(args.mutation.once()),
+    };
+    let doing = format!("clear the BMC log of {id}");
+    let started = rpc!(client, BmcServiceClient.clear_bmc_log, doing, request).await?;
+    let done = until_done(&client, &started, LOG_WITHIN).await?;
+    show_work(cx, &id, &done)
 }
 
 /// Cuts the power of nodes for a moment. A refusal of one node does not stop the others.

@@ -22,7 +22,7 @@ pub struct PowerArgs {
     /// With ac-cycle: also if a customer has the node; all running work is interrupted
     #[arg(long)]
     force: bool,
-    /// Do not ask for confirmation of a selection
+    /// Do not ask for confirmation of a selection, or before nodes with a claim are switched off or power-cycled
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -72,7 +72,13 @@ pub async fn run(cx: &Cx, args: PowerArgs) -> Result<(), CliError> {
     let verb = action.action().map(Verb::Power);
     let words = verb.as_ref().map_or("AC-cycle", Verb::verb_text);
     let chosen = Targets::new(ids, args.selection).choose(cx, words).await?;
-    chosen.approve(&cx.ui, args.yes, words, None)?;
+    let warning = match action {
+        PowerArg::Off | PowerArg::Cycle if !args.yes => {
+            chosen.warning_of_use(cx, words, "Running work is interrupted.").await?
+        }
+        _ => None,
+    };
+    chosen.approve(&cx.ui, args.yes, words, warning.as_ref())?;
     match verb {
         Some(verb) => start_all(cx, verb, &chosen, args.waiting, &args.mutation).await,
         None => bmc_log::ac_cycle(cx, &chosen, args.force, args.waiting, &args.mutation).await,

@@ -135,6 +135,19 @@ fn ids_of(nodes: &[Node]) -> Vec<String> {
     ids.collect()
 }
 
+/// `gpu-001 of acme`: the nodes with a claim, and their customers.
+fn used(nodes: &[Node]) -> Vec<String> {
+    let claimed = nodes.iter().filter_map(|node| {
+        let claim = node.status.as_ref()?.claim.as_ref()?;
+        let id = names::short("nodes", &node.name);
+        Some(match claim.customer.as_str() {
+            "" => id.to_owned(),
+            customer => format!("{id} of {customer}"),
+        })
+    });
+    claimed.collect()
+}
+
 /// The selected nodes: their number, the first names, and numbers by state and by customer.
 fn plan(verb: &str, nodes: &[Node]) -> String {
     let mut states = BTreeMap::new();
@@ -173,6 +186,15 @@ pub struct Warning {
 }
 
 impl Warning {
+    /// The control plane forgets these nodes.
+    pub fn of_delete(ids: &[String]) -> Self {
+        let list = listed(ids);
+        Self {
+            does: format!("this deletes {list}"),
+            question: format!("Delete {list}: the control plane forgets them, and only a new enrolment brings them back."),
+        }
+    }
+
     /// The drives of these nodes are erased. `what` begins the question: "Release".
     pub fn of_erase(what: &str, ids: &[String]) -> Self {
         let list = listed(ids);
@@ -215,6 +237,23 @@ impl Chosen {
             }
         }
         Ok(found)
+    }
+
+    /// The warning before an act that disturbs customers; none if no node has a claim. `consequence` is a sentence.
+    pub async fn warning_of_use(&self, cx: &Cx, verb: &str, consequence: &str) -> Result<Option<Warning>, CliError> {
+        let used = used(&self.nodes(cx).await?);
+        if used.is_empty() {
+            return Ok(None);
+        }
+        let all = match self.ids.len() == used.len() {
+            true => format!("{} in use", plural(used.len(), "node")),
+            false => format!("{}, {} of them in use", plural(self.ids.len(), "node"), used.len()),
+        };
+        let which = listed(&used);
+        Ok(Some(Warning {
+            does: format!("this would {verb} {all} ({which})"),
+            question: format!("To {verb}: {all} ({which}). {consequence}"),
+        }))
     }
 
     /// Asks once, unless `yes` is given: with the warning if there is one, and for a selection in any case.
@@ -281,6 +320,7 @@ mod tests {
             ..Node::default()
         };
         let mut nodes = vec![node(0, NodeState::Failed, Some("")), node(1, NodeState::Failed, None)];
+        assert_eq!(used(&nodes), ["n0"]);
         nodes.extend((2..10).map(|index| node(index, NodeState::Active, Some("acme"))));
         assert_eq!(
             plan("release", &nodes),
@@ -288,5 +328,6 @@ mod tests {
              by state: 8 active, 2 failed\n  \
              by customer: 8 acme, 2 without a customer"
         );
+        assert_eq!(used(&nodes)[8], "n9 of acme");
     }
 }
