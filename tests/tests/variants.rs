@@ -159,7 +159,7 @@ fn a_detached_namespace_is_erased_and_named() {
         becomes(&site, "n1", "available").await;
         let drives = site.json(["node", "inventory", "n1"])["drives"].clone();
         assert_eq!(fields_of(&drives, "name"), ["nvme0n1"], "{drives}");
-        site.cli(["node", "power", "n1", "off", "--wait"]);
+        site.cli(["node", "power", "n1", "off", "--wait", "--yes"]);
         let hidden = lab.machine(0).detached_path(0).expect("a detached namespace");
         std::fs::write(&hidden, vec![0xA5; 256 << 20]).expect("the namespace can be written");
 
@@ -223,7 +223,7 @@ fn http_boot_two_drives_and_a_drive_that_vanishes() {
         becomes(&site, "n1", "active").await;
 
         // A drive is pulled before the release: its data cannot be erased.
-        site.cli(["node", "power", "n1", "off", "--wait"]);
+        site.cli(["node", "power", "n1", "off", "--wait", "--yes"]);
         lab.machine(0).remove_disk(0).await.expect("the drive can be pulled");
         site.cli(["node", "release", "n1", "--yes"]);
         let state = site.until("n1", &["quarantined", "available"], BOOT).await;

@@ -50,6 +50,9 @@ pub enum CliError {
     /// The arguments or their combination are invalid.
     #[error("{message}")]
     Usage { message: String, hint: String },
+    /// No resource matches a selection.
+    #[error("{0}")]
+    NotFound(String),
     /// All faults of the input files.
     #[error("{} in the input, nothing was sent", plural(.0.len(), "fault"))]
     Manifest(Vec<Fault>),
@@ -104,6 +107,10 @@ impl CliError {
             message: message.into(),
             hint: hint.into(),
         }
+    }
+
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::NotFound(message.into())
     }
 
     pub fn credential(message: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -177,6 +184,7 @@ impl CliError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage { .. } | Self::Manifest(_) | Self::Given { .. } => exit::USAGE,
+            Self::NotFound(_) => exit::NOT_FOUND,
             Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::Io { .. } | Self::BadAnswer(_) => exit::OTHER,
             Self::Bmc { exit, .. } => *exit,

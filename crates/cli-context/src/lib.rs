@@ -2,8 +2,8 @@
 //!
 //! `client` is the connection to the control plane (endpoints tried in order, retries with the same idempotency key),
 //! `login` the first contact, `config` the contexts and credentials on disk, `output` the tables, JSON, YAML, colours and
-//! live lines, `wait` and `operation` follow operations, `upload` sends images, `given` reads the values that arguments
-//! refer to, and `error` has one sentence and an exit code for everything that can go wrong.
+//! live lines, `pages` reads lists page by page, `wait` and `operation` follow operations, `upload` sends images, `given`
+//! reads the values that arguments refer to, and `error` has one sentence and an exit code for everything that can go wrong.
 
 pub mod client;
 pub mod config;
@@ -15,6 +15,7 @@ pub mod names;
 pub mod nodes;
 pub mod operation;
 pub mod output;
+pub mod pages;
 pub mod program;
 pub mod retry;
 pub mod save;

@@ -51,6 +51,14 @@ impl MutationArgs {
         })
     }
 
+    /// Like [`each`](Self::each) for selected targets. Their keys have the names of the targets, also for one target: a repeat
+    /// of the command may select fewer targets.
+    pub fn each_selected(&self, targets: usize) -> Result<EachMutation, CliError> {
+        let mut each = self.each(targets)?;
+        each.several = true;
+        Ok(each)
+    }
+
     /// The mutation of a command with several different calls: `part` distinguishes their keys, equally in every run.
     pub fn part(&self, base: &str, part: &str) -> Mutation {
         Mutation {
@@ -108,6 +116,7 @@ mod tests {
             ("k.a".into(), "k.b".into())
         );
         assert_eq!(args.each(1).unwrap().of("a").idempotency_key, "k");
+        assert_eq!(args.each_selected(1).unwrap().of("a").idempotency_key, "k.a");
     }
 
     #[test]

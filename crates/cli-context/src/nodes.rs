@@ -5,7 +5,7 @@ use rackwright_api::v1::{GetNodeRequest, ListNodesRequest, Node};
 
 use crate::client::{Client, rpc};
 use crate::error::CliError;
-use crate::names;
+use crate::{names, pages};
 
 /// Nodes of one page: with its inventory, a node is some ten kilobytes.
 const PAGE: i32 = 200;
@@ -27,9 +27,7 @@ pub async fn get(client: &Client, id: &str) -> Result<Node, CliError> {
 
 /// All nodes that match, page by page.
 pub async fn all(client: &Client, filter: &str) -> Result<Vec<Node>, CliError> {
-    let mut nodes = Vec::new();
-    let mut page_token = String::new();
-    loop {
+    pages::all(async |page_token| {
         let request = ListNodesRequest {
             page_size: PAGE,
             page_token,
@@ -37,10 +35,7 @@ pub async fn all(client: &Client, filter: &str) -> Result<Vec<Node>, CliError> {
             read_mask: None,
         };
         let page = rpc!(client, NodeServiceClient.list_nodes, "list nodes", request).await?;
-        nodes.extend(page.nodes);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            return Ok(nodes);
-        }
-    }
+        Ok((page.nodes, page.next_page_token))
+    })
+    .await
 }

@@ -8,14 +8,14 @@ use rackwright_api::v1::{ListOperationsRequest, Operation};
 use crate::client::{Client, rpc};
 use crate::error::CliError;
 use crate::output::{Format, Ui, clean};
-use crate::{Cx, names, wait};
+use crate::{Cx, names, pages, wait};
+
+/// Operations of one page.
+const PAGE: i32 = 1000;
 
 /// At most `limit` operations that match, newest first.
 pub async fn matching(client: &Client, filter: &str, limit: usize) -> Result<Vec<Operation>, CliError> {
-    let mut operations = Vec::new();
-    let mut page_token = String::new();
-    while operations.len() < limit {
-        let page_size = (limit - operations.len()).min(1000) as i32;
+    pages::first(limit, PAGE, async |page_size, page_token| {
         let request = ListOperationsRequest {
             page_size,
             page_token,
@@ -28,14 +28,9 @@ pub async fn matching(client: &Client, filter: &str, limit: usize) -> Result<Vec
             request
         )
         .await?;
-        operations.extend(page.operations);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
-    operations.truncate(limit);
-    Ok(operations)
+        Ok((page.operations, page.next_page_token))
+    })
+    .await
 }
 
 /// Shows operations that were just started: `sentence` for people, the resources for programs.

@@ -11,12 +11,12 @@ use rackwright_api::v1::{AuditChain, AuditFilter, AuditRecord, ListAuditRequest,
 use rackwright_cli_context::client::{open_stream, rpc};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::{Paint, Table, clean};
-use rackwright_cli_context::{Cx, units};
+use rackwright_cli_context::{Cx, pages, units};
 use serde_json::{Value, json};
 use tokio_stream::StreamExt as _;
 
 /// Records of one page.
-const PAGE: usize = 1000;
+const PAGE: i32 = 1000;
 
 /// `rackwright audit`
 #[derive(Debug, Subcommand)]
@@ -97,20 +97,16 @@ pub async fn run(cx: &Cx, command: AuditCommand) -> Result<(), CliError> {
 
 async fn list(cx: &Cx, filter: AuditFilter, limit: usize) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let (mut records, mut page_token) = (Vec::new(), String::new());
-    while records.len() < limit {
+    let records = pages::first(limit, PAGE, async |page_size, page_token| {
         let request = ListAuditRequest {
-            page_size: i32::try_from((limit - records.len()).min(PAGE)).unwrap_or(i32::MAX),
+            page_size,
             page_token,
             filter: Some(filter.clone()),
         };
         let page = rpc!(client, AuditServiceClient.list_audit, "read the audit", request).await?;
-        records.extend(page.records);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
+        Ok((page.records, page.next_page_token))
+    })
+    .await?;
     let width = cx.ui.width();
     cx.ui.list(&records, |paint| table(&records, paint, width))
 }

@@ -9,7 +9,7 @@ use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Format, Paint, Table, Tone, clean};
-use rackwright_cli_context::{Cx, names, nodes, units};
+use rackwright_cli_context::{Cx, names, nodes, pages, units};
 
 /// Unknown machines of one page.
 const PAGE: i32 = 200;
@@ -119,21 +119,16 @@ fn trace_text(trace: &TraceBootResponse, paint: Paint, width: Option<usize>) -> 
 
 /// All unknown machines, page by page.
 async fn all_unknown(client: &Client) -> Result<Vec<UnknownMachine>, CliError> {
-    let mut machines = Vec::new();
-    let mut page_token = String::new();
-    loop {
+    pages::all(async |page_token| {
         let request = ListUnknownMachinesRequest {
             page_size: PAGE,
             page_token,
         };
         let doing = "list unknown machines";
         let page = rpc!(client, BootServiceClient.list_unknown_machines, doing, request).await?;
-        machines.extend(page.machines);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            return Ok(machines);
-        }
-    }
+        Ok((page.machines, page.next_page_token))
+    })
+    .await
 }
 
 async fn unknown(cx: &Cx, client: &Client) -> Result<(), CliError> {

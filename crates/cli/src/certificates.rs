@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use clap::{ArgGroup, Args};
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{EraseChainEntry, EraseChainHead, ListEraseChainRequest, SigningKey};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::{Cx, pages};
 use serde_json::{Value, json};
 
 use crate::node::signing_keys::public_key;
@@ -83,8 +83,8 @@ fn line(entry: &EraseChainEntry) -> Value {
 
 async fn export(cx: &Cx, path: &Path, customer: String) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let (mut entries, mut page_token) = (Vec::new(), String::new());
-    let (keys, head) = loop {
+    let (mut keys, mut head) = (Vec::new(), EraseChainHead::default());
+    let entries = pages::all(async |page_token| {
         let request = ListEraseChainRequest {
             customer: customer.clone(),
             page_size: PAGE,
@@ -92,12 +92,10 @@ async fn export(cx: &Cx, path: &Path, customer: String) -> Result<(), CliError> 
         };
         let doing = "export the erase certificates";
         let page = rpc!(client, NodeServiceClient.list_erase_chain, doing, request).await?;
-        entries.extend(page.entries);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break (page.signing_keys, page.head.unwrap_or_default());
-        }
-    };
+        (keys, head) = (page.signing_keys, page.head.unwrap_or_default());
+        Ok((page.entries, page.next_page_token))
+    })
+    .await?;
     let failed = |source| CliError::file("write", path, source);
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
     let file = file.map_err(|source| CliError::given("write", path, source))?;

@@ -270,7 +270,7 @@ impl Demo {
             .expect("the CLI can be started");
         self.failed |= status.success();
         let reason = format!("cable {} is broken", cable.name);
-        self.run(&["cluster", "replace", "beta", &node, "--reason", &reason]);
+        self.run(&["cluster", "replace", "beta", &node, "--reason", &reason, "--yes"]);
     }
 
     /// A cable of a customer's node breaks and is plugged in again.

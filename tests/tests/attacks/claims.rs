@@ -255,7 +255,7 @@ async fn a_held_node_of_a_deleted_cluster_is_erased_only_by_an_operators_call() 
     assert!(machine.installed().is_none());
 
     // Without the confirmation the API erases nothing, for any client.
-    site.cli(["node", "quarantine", node, "--reason", "odd"]);
+    site.cli(["node", "quarantine", node, "--reason", "odd", "--yes"]);
     site.until(node, &["quarantined"], TEST_LIMIT).await;
     assert!(refused(site, &["node", "readmit", node]).contains("destroys all data on the drives"));
     site.cli(["node", "readmit", node, "--yes"]);

@@ -253,7 +253,7 @@ async fn a_port_that_is_moved_by_hand_is_noticed_and_moved_back() {
     assert_eq!(hall.site().state(&two.name()), "active");
     // A quarantined machine is isolated.
     hall.site()
-        .cli(["node", "quarantine", &one.name(), "--reason", "suspect"]);
+        .cli(["node", "quarantine", &one.name(), "--reason", "suspect", "--yes"]);
     hall.until_port(0, QUARANTINE).await;
     hall.end().await;
 }

@@ -206,7 +206,9 @@ async fn each_listener_survives_malformed_inputs() {
     assert!(after < before + MEMORY, "{before} bytes grew to {after}: {figures:?}");
     // An honest machine still works.
     plane.site.until(&id, &["available"], Duration::from_secs(30)).await;
-    plane.site.cli(["node", "quarantine", &id, "--reason", "a test"]);
+    plane
+        .site
+        .cli(["node", "quarantine", &id, "--reason", "a test", "--yes"]);
     plane.site.cli(["node", "readmit", &id, "--yes"]);
     plane.site.until(&id, &["available"], TEST_LIMIT).await;
     plane.site.stop().await;

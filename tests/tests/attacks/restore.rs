@@ -164,8 +164,8 @@ async fn a_restored_database_assigns_no_used_machine_and_calls_no_bmc_before_an_
     assert!(doubt.contains("older"), "{doubt}");
     for zeta in [
         &["node", "deploy", &id, "--image", "disk", "--customer", "zeta"][..],
-        &["node", "power", &id, "off"],
-        &["node", "delete", &id],
+        &["node", "power", &id, "off", "--yes"],
+        &["node", "delete", &id, "--yes"],
     ] {
         let why = refused(site, zeta);
         assert!(why.contains("is doubted"), "{why}");

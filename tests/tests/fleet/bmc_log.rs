@@ -57,7 +57,7 @@ async fn the_event_log_of_a_bmc_is_read_and_cleared_and_an_unsupported_ac_cycle_
         "{future}"
     );
 
-    let printed = tokio::task::block_in_place(|| site.cli(["node", "bmc-log", "clear", &id]));
+    let printed = tokio::task::block_in_place(|| site.cli(["node", "bmc-log", "clear", &id, "--yes"]));
     assert_eq!(printed.trim(), format!("{id}: cleared SEL"));
     let cleared = log_of(site, &[&id, "--cached"]);
     let left = cleared["entries"].as_array().expect("entries");
@@ -68,7 +68,7 @@ async fn the_event_log_of_a_bmc_is_read_and_cleared_and_an_unsupported_ac_cycle_
     );
     until_reported(site, &id, &["bmc.clear"], &["bmc.clear"]).await;
 
-    let err = refusal(site, &["node", "bmc-log", "clear", &id, "--log", "Lclog"]);
+    let err = refusal(site, &["node", "bmc-log", "clear", &id, "--log", "Lclog", "--yes"]);
     assert!(err.contains("does not offer clearing Lclog; it offers: SEL"), "{err}");
     let err = refusal(site, &["node", "power", &id, "ac-cycle", "--wait"]);
     assert!(err.contains("does not offer an AC cycle"), "{err}");

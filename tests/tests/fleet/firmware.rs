@@ -257,7 +257,7 @@ async fn the_window_of_a_node_ends_with_the_claim_and_is_not_that_of_the_next_no
             "{:?}",
             texts(&refused)
         );
-        cli(&plane, ["node", "delete", &id]);
+        cli(&plane, ["node", "delete", &id, "--yes"]);
         plane.enrol(&fleet, |_| "lab".to_owned()).await;
     }
     plane.site.stop().await;

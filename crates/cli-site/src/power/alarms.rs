@@ -6,7 +6,7 @@ use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Table, Tone};
-use rackwright_cli_context::{Cx, units};
+use rackwright_cli_context::{Cx, pages, units};
 
 /// Alarms of one page.
 const PAGE: i32 = 500;
@@ -55,20 +55,18 @@ fn read(coverage: &[ReadingCoverage]) -> String {
 }
 
 async fn all(client: &Client) -> Result<(Vec<Alarm>, Vec<ReadingCoverage>), CliError> {
-    let (mut alarms, mut coverage, mut page_token) = (Vec::new(), Vec::new(), String::new());
-    loop {
+    let mut coverage = Vec::new();
+    let alarms = pages::all(async |page_token| {
         let request = ListAlarmsRequest {
             page_size: PAGE,
             page_token,
         };
         let page = rpc!(client, PowerServiceClient.list_alarms, "list alarms", request).await?;
-        alarms.extend(page.alarms);
         coverage.extend(page.coverage);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            return Ok((alarms, coverage));
-        }
-    }
+        Ok((page.alarms, page.next_page_token))
+    })
+    .await?;
+    Ok((alarms, coverage))
 }
 
 fn table(alarms: &[Alarm]) -> Table {

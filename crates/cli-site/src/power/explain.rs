@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use rackwright_api::v1::power_service_client::PowerServiceClient;
 use rackwright_api::v1::{ExplainPowerRequest, ExplainPowerResponse, PowerLoss, PowerPsu};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::{Table, clean};
+use rackwright_cli_context::{Cx, pages};
 use tonic::Code;
 
 use super::{kw, maybe};
@@ -64,32 +64,32 @@ async fn find(client: &Client, name: &str) -> Result<ExplainPowerResponse, CliEr
 
 /// Reads all steps, page by page.
 async fn all_pages(client: &Client, name: &str) -> Result<ExplainPowerResponse, CliError> {
-    let mut explained: Option<ExplainPowerResponse> = None;
-    let mut page_token = String::new();
-    loop {
+    let mut explained = ExplainPowerResponse::default();
+    let steps = pages::all(async |page_token| {
+        let is_first = page_token.is_empty();
         let request = ExplainPowerRequest {
             name: name.to_owned(),
             page_size: PAGE,
             page_token,
         };
-        let page = rpc!(
+        let mut page = rpc!(
             client,
             PowerServiceClient.explain_power,
             format!("explain the power of {name}"),
             request
         )
         .await?;
-        page_token = page.next_page_token.clone();
-        match &mut explained {
-            None => explained = Some(page),
-            Some(explained) => explained.steps.extend(page.steps),
+        let read = (
+            std::mem::take(&mut page.steps),
+            std::mem::take(&mut page.next_page_token),
+        );
+        if is_first {
+            explained = page;
         }
-        if page_token.is_empty() {
-            let mut explained = explained.unwrap_or_default();
-            explained.next_page_token.clear();
-            return Ok(explained);
-        }
-    }
+        Ok(read)
+    })
+    .await?;
+    Ok(ExplainPowerResponse { steps, ..explained })
 }
 
 fn text(explained: &ExplainPowerResponse, render: impl FnOnce(&Table) -> String) -> String {

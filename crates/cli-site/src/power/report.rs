@@ -3,16 +3,16 @@
 use clap::Args;
 use rackwright_api::v1::power_service_client::PowerServiceClient;
 use rackwright_api::v1::{GetPowerReportRequest, PowerHeadroom};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Table, Tone};
+use rackwright_cli_context::{Cx, pages};
 
 use super::{kw, maybe};
 
 /// Rows of one page.
-const PAGE: usize = 1000;
+const PAGE: i32 = 1000;
 
 /// `rackwright power report`
 #[derive(Debug, Args)]
@@ -40,12 +40,12 @@ pub async fn run(cx: &Cx, args: ReportArgs) -> Result<(), CliError> {
 }
 
 async fn all(client: &Client, args: &ReportArgs) -> Result<(Vec<PowerHeadroom>, usize), CliError> {
-    let (mut rows, mut page_token) = (Vec::new(), String::new());
-    loop {
-        let left = args.limit - rows.len();
+    let mut total = 0;
+    // Also for no rows, the server states their total.
+    let mut rows = pages::first(args.limit.max(1), PAGE, async |page_size, page_token| {
         let request = GetPowerReportRequest {
             level: args.level.clone(),
-            page_size: i32::try_from(left.clamp(1, PAGE)).unwrap_or(1),
+            page_size,
             page_token,
         };
         let page = rpc!(
@@ -55,13 +55,12 @@ async fn all(client: &Client, args: &ReportArgs) -> Result<(Vec<PowerHeadroom>, 
             request
         )
         .await?;
-        rows.extend(page.rows);
-        rows.truncate(args.limit);
-        page_token = page.next_page_token;
-        if page_token.is_empty() || rows.len() >= args.limit {
-            return Ok((rows, usize::try_from(page.total).unwrap_or(0)));
-        }
-    }
+        total = page.total;
+        Ok((page.rows, page.next_page_token))
+    })
+    .await?;
+    rows.truncate(args.limit);
+    Ok((rows, usize::try_from(total).unwrap_or(0)))
 }
 
 fn table(rows: &[PowerHeadroom]) -> Table {

@@ -9,7 +9,7 @@ use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::login::role_name;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::{Format, Paint, Table};
-use rackwright_cli_context::{Cx, names, units};
+use rackwright_cli_context::{Cx, names, pages, units};
 
 use super::RoleArg;
 
@@ -62,19 +62,15 @@ fn short(name: &str) -> &str {
 
 async fn list(cx: &Cx) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let (mut members, mut page_token) = (Vec::new(), String::new());
-    loop {
+    let members = pages::all(async |page_token| {
         let request = ListMembersRequest {
             page_size: PAGE,
             page_token,
         };
         let page = rpc!(client, AuthServiceClient.list_members, "list members", request).await?;
-        members.extend(page.members);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
+        Ok((page.members, page.next_page_token))
+    })
+    .await?;
     let width = cx.ui.width();
     cx.ui.list(&members, |paint| table(&members, paint, width))
 }

@@ -16,7 +16,7 @@ use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::login::role_name;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::{Format, Table};
-use rackwright_cli_context::{Cx, names, units};
+use rackwright_cli_context::{Cx, names, pages, units};
 use serde_json::json;
 
 /// Tokens of one page.
@@ -167,19 +167,15 @@ pub async fn token(cx: &Cx, command: TokenCommand) -> Result<(), CliError> {
 
 async fn list_tokens(cx: &Cx) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let (mut tokens, mut page_token) = (Vec::new(), String::new());
-    loop {
+    let tokens = pages::all(async |page_token| {
         let request = ListTokensRequest {
             page_size: PAGE,
             page_token,
         };
         let page = rpc!(client, AuthServiceClient.list_tokens, "list tokens", request).await?;
-        tokens.extend(page.tokens);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
+        Ok((page.tokens, page.next_page_token))
+    })
+    .await?;
     let width = cx.ui.width();
     cx.ui.list(&tokens, |paint| {
         let mut table = Table::new(&["TOKEN", "MEMBER", "ROLE", "CUSTOMER", "MADE BY", "ENDS"]);

@@ -6,15 +6,15 @@ use std::time::Duration;
 use clap::Subcommand;
 use rackwright_api::v1::session_service_client::SessionServiceClient;
 use rackwright_api::v1::{
-    ApiKey, CreateApiKeyRequest, CreateLoginTokenRequest, DeleteApiKeyRequest, EndSessionRequest, ListApiKeysRequest,
-    ListSessionsRequest, Session,
+    CreateApiKeyRequest, CreateLoginTokenRequest, DeleteApiKeyRequest, EndSessionRequest, ListApiKeysRequest,
+    ListSessionsRequest,
 };
 use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::login::role_name;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::Table;
-use rackwright_cli_context::{Cx, names, units};
+use rackwright_cli_context::{Cx, names, pages, units};
 
 use super::RoleArg;
 
@@ -133,19 +133,15 @@ pub async fn session(cx: &Cx, command: SessionCommand) -> Result<(), CliError> {
 
 async fn list_sessions(cx: &Cx) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let (mut sessions, mut page_token): (Vec<Session>, _) = (Vec::new(), String::new());
-    loop {
+    let sessions = pages::all(async |page_token| {
         let request = ListSessionsRequest {
             page_size: PAGE,
             page_token,
         };
         let page = rpc!(client, SessionServiceClient.list_sessions, "list sessions", request).await?;
-        sessions.extend(page.sessions);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
+        Ok((page.sessions, page.next_page_token))
+    })
+    .await?;
     let width = cx.ui.width();
     cx.ui.list(&sessions, |paint| {
         let mut table = Table::new(&["SESSION", "MEMBER", "ADDRESS", "LAST USE", "ENDS", "BROWSER"]);
@@ -222,19 +218,15 @@ async fn create_api_key(cx: &Cx, request: CreateApiKeyRequest) -> Result<(), Cli
 
 async fn list_api_keys(cx: &Cx) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let (mut keys, mut page_token): (Vec<ApiKey>, _) = (Vec::new(), String::new());
-    loop {
+    let keys = pages::all(async |page_token| {
         let request = ListApiKeysRequest {
             page_size: PAGE,
             page_token,
         };
         let page = rpc!(client, SessionServiceClient.list_api_keys, "list API keys", request).await?;
-        keys.extend(page.api_keys);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
+        Ok((page.api_keys, page.next_page_token))
+    })
+    .await?;
     let width = cx.ui.width();
     cx.ui.list(&keys, |paint| {
         let mut table = Table::new(&["KEY", "MEMBER", "ROLE", "LAST USE", "ENDS", "FOR"]);

@@ -7,7 +7,7 @@ use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Table, Tone};
-use rackwright_cli_context::{Cx, units};
+use rackwright_cli_context::{Cx, pages, units};
 
 use super::{parse_state, short, state_cell, state_name};
 
@@ -59,21 +59,16 @@ pub async fn run(cx: &Cx, args: ListArgs) -> Result<(), CliError> {
 
 /// All clusters that match, page by page.
 pub async fn all(client: &Client, filter: &str) -> Result<Vec<Cluster>, CliError> {
-    let mut clusters = Vec::new();
-    let mut page_token = String::new();
-    loop {
+    pages::all(async |page_token| {
         let request = ListClustersRequest {
             page_size: PAGE,
             page_token,
             filter: filter.to_owned(),
         };
         let page = rpc!(client, ClusterServiceClient.list_clusters, "list clusters", request).await?;
-        clusters.extend(page.clusters);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            return Ok(clusters);
-        }
-    }
+        Ok((page.clusters, page.next_page_token))
+    })
+    .await
 }
 
 fn table(clusters: &[Cluster]) -> Table {

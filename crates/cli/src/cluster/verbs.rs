@@ -24,6 +24,9 @@ pub struct ReplaceArgs {
     /// Reason, stored and shown to others
     #[arg(long)]
     reason: String,
+    /// Do not ask for confirmation; all data on the drives of the removed node is destroyed
+    #[arg(long, short)]
+    yes: bool,
     #[command(flatten)]
     waiting: WaitArgs,
     #[command(flatten)]
@@ -56,8 +59,15 @@ pub struct DeleteArgs {
 
 /// Requests the replacement of a node.
 pub async fn replace(cx: &Cx, args: ReplaceArgs) -> Result<(), CliError> {
-    let client = cx.client().await?;
     let (id, node) = (short(&args.name), names::short("nodes", &args.node));
+    if !args.yes {
+        let lost = clean(&format!("all data on the drives of {node}"));
+        cx.ui.consent(
+            &format!("this destroys {lost}"),
+            &clean(&format!("Replacing {node} of cluster {id} destroys {lost}.")),
+        )?;
+    }
+    let client = cx.client().await?;
     let doing = format!("replace {node} of cluster {id}");
     let request = ReplaceClusterNodeRequest {
         name: names::full("clusters", id),

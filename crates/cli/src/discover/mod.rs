@@ -12,7 +12,7 @@ use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::Tone;
 use rackwright_cli_context::output::table::Cell;
-use rackwright_cli_context::{Cx, names};
+use rackwright_cli_context::{Cx, names, pages};
 
 /// Findings of one page.
 const PAGE: i32 = 1000;
@@ -68,8 +68,7 @@ async fn chosen(client: &Client, id: Option<&str>) -> Result<String, CliError> {
 
 /// All findings of a state; for an empty state, all findings.
 async fn findings(client: &Client, parent: &str, state: &str) -> Result<Vec<Finding>, CliError> {
-    let (mut all, mut page_token) = (Vec::new(), String::new());
-    loop {
+    pages::all(async |page_token| {
         let request = ListFindingsRequest {
             parent: parent.to_owned(),
             page_size: PAGE,
@@ -77,12 +76,9 @@ async fn findings(client: &Client, parent: &str, state: &str) -> Result<Vec<Find
             state: state.to_owned(),
         };
         let page = rpc!(client, DiscoveryServiceClient.list_findings, "list findings", request).await?;
-        all.extend(page.findings);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            return Ok(all);
-        }
-    }
+        Ok((page.findings, page.next_page_token))
+    })
+    .await
 }
 
 /// A state in its colour.

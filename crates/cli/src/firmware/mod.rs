@@ -14,7 +14,7 @@ use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Table, Tone};
-use rackwright_cli_context::{Cx, names, units};
+use rackwright_cli_context::{Cx, names, pages, units};
 
 /// `rackwright firmware`
 #[derive(Debug, Subcommand)]
@@ -94,20 +94,16 @@ fn files(all: &[Firmware]) -> Table {
 
 async fn report(cx: &Cx, drift: bool) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let (mut nodes, mut page_token) = (Vec::new(), String::new());
-    loop {
+    let nodes = pages::all(async |page_token| {
         let request = GetFirmwareReportRequest {
             page_size: 1000,
             page_token,
         };
         let doing = "read the firmware report";
         let page = rpc!(client, FirmwareServiceClient.get_firmware_report, doing, request).await?;
-        nodes.extend(page.nodes);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
+        Ok((page.nodes, page.next_page_token))
+    })
+    .await?;
     let all = nodes.len();
     let compliant = nodes.iter().filter(|node| node.state == "compliant").count();
     nodes.retain(|node| !drift || node.state != "compliant");

@@ -9,7 +9,7 @@ use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
-use rackwright_cli_context::{Cx, names, units};
+use rackwright_cli_context::{Cx, names, pages, units};
 
 /// `rackwright image`
 #[derive(Debug, Subcommand)]
@@ -72,20 +72,15 @@ async fn get(client: &Client, image: &str) -> Result<Image, CliError> {
 
 async fn list(cx: &Cx) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let mut images = Vec::new();
-    let mut page_token = String::new();
-    loop {
+    let images = pages::all(async |page_token| {
         let request = ListImagesRequest {
             page_size: 1000,
             page_token,
         };
         let page = rpc!(client, ImageServiceClient.list_images, "list images", request).await?;
-        images.extend(page.images);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
+        Ok((page.images, page.next_page_token))
+    })
+    .await?;
     let width = cx.ui.width();
     cx.ui.list(&images, |paint| list_table(&images).render(paint, width))
 }

@@ -1,48 +1,30 @@
-//! Verbs that change nodes: power, deploy, reimage, release, hold, resume, quarantine, readmit, retry, delete.
+//! Verbs that change nodes: deploy, reimage, release, hold, resume, quarantine, readmit, retry, delete.
 
-use std::collections::BTreeSet;
-
-use clap::{Args, ValueEnum};
-use rackwright_api::v1::credential_service_client::CredentialServiceClient;
+use clap::Args;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
-use rackwright_api::v1::settings_service_client::SettingsServiceClient;
 use rackwright_api::v1::{
-    ApplyNodeSettingsRequest, DeleteNodeRequest, DeployNodeRequest, Deployment, GetNodeRequest, HoldNodeRequest,
-    Mutation, Node, NodeState, Operation, PowerAction, QuarantineNodeRequest, ReadmitNodeRequest, ReimageNodeRequest,
-    ReleaseNodeRequest, ResumeNodeRequest, RetryNodeRequest, RotateBmcPasswordRequest, SetNodePowerRequest,
+    DeleteNodeRequest, Deployment, GetNodeRequest, HoldNodeRequest, Node, NodeState, QuarantineNodeRequest,
 };
-use rackwright_cli_context::client::{Client, rpc};
+use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::given::{read_text, ssh_keys};
 use rackwright_cli_context::mutation::MutationArgs;
-use rackwright_cli_context::output::{Format, Ui, clean};
+use rackwright_cli_context::output::{Format, clean};
 use rackwright_cli_context::wait::WaitArgs;
-use rackwright_cli_context::{Cx, names, nodes, operation};
+use rackwright_cli_context::{Cx, names};
 
+use super::targets::{Targets, Warning};
+use super::verb::{Verb, start_all};
 use super::{state_name, state_tone};
-
-/// One or several nodes.
-#[derive(Debug, Args)]
-pub struct Targets {
-    /// The nodes
-    #[arg(required = true, value_name = "ID")]
-    ids: Vec<String>,
-}
-
-impl Targets {
-    /// The plain ids without repetition, in the given order.
-    fn ids(&self) -> Vec<String> {
-        let mut seen = BTreeSet::new();
-        let ids = self.ids.iter().map(|id| names::short("nodes", id).to_owned());
-        ids.filter(|id| seen.insert(id.clone())).collect()
-    }
-}
 
 /// For verbs that need nothing but the nodes.
 #[derive(Debug, Args)]
 pub struct PlainArgs {
     #[command(flatten)]
     targets: Targets,
+    /// Do not ask for confirmation of a selection
+    #[arg(long, short)]
+    yes: bool,
     #[command(flatten)]
     waiting: WaitArgs,
     #[command(flatten)]
@@ -67,7 +49,8 @@ pub struct DestroyArgs {
 pub struct ResumeArgs {
     #[command(flatten)]
     targets: Targets,
-    /// Do not ask for confirmation if the end of the hold erases the drives (the claim ended during the hold)
+    /// Do not ask for confirmation of a selection, or if the end of the hold erases the drives (the claim ended during the
+    /// hold)
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -99,6 +82,9 @@ pub struct ReasonArgs {
     /// Reason, stored and shown to others
     #[arg(long)]
     reason: String,
+    /// Do not ask for confirmation of a selection, or before nodes with a claim are set apart
+    #[arg(long, short)]
+    yes: bool,
     #[command(flatten)]
     mutation: MutationArgs,
 }
@@ -108,32 +94,11 @@ pub struct ReasonArgs {
 pub struct DeleteArgs {
     #[command(flatten)]
     targets: Targets,
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    yes: bool,
     #[command(flatten)]
     mutation: MutationArgs,
-}
-
-/// `rackwright node power`
-#[derive(Debug, Args)]
-pub struct PowerArgs {
-    /// The node
-    id: String,
-    #[arg(value_enum)]
-    action: PowerArg,
-    /// With ac-cycle: also if a customer has the node; all running work is interrupted
-    #[arg(long)]
-    force: bool,
-    #[command(flatten)]
-    waiting: WaitArgs,
-    #[command(flatten)]
-    mutation: MutationArgs,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum PowerArg {
-    On,
-    Off,
-    Cycle,
-    AcCycle,
 }
 
 /// What a node is given.
@@ -170,6 +135,9 @@ pub struct DeployArgs {
     targets: Targets,
     #[command(flatten)]
     deployment: DeploymentArgs,
+    /// Do not ask for confirmation of a selection
+    #[arg(long, short)]
+    yes: bool,
     #[command(flatten)]
     waiting: WaitArgs,
     #[command(flatten)]
@@ -199,187 +167,11 @@ struct Consent {
     yes: bool,
 }
 
-impl Consent {
-    /// Asks on a terminal; elsewhere `--yes` is required.
-    fn obtain(&self, ui: &Ui, what: &str, ids: &[String]) -> Result<(), CliError> {
-        if self.yes {
-            return Ok(());
-        }
-        let list = ids.join(", ");
-        ui.consent(
-            &format!("this destroys all data on the drives of {list}"),
-            &format!("{what} {list}: all data on the drives is lost."),
-        )
-    }
-}
-
-/// The action for each of several nodes, with everything except the node and the mutation.
-enum Verb {
-    Power(PowerAction),
-    Deploy(Deployment),
-    Reimage(Deployment),
-    Release,
-    /// With the nodes that it may erase.
-    Resume(Vec<String>),
-    /// Whether to accept the last reported drives, and the TPM to accept.
-    Readmit(bool, String),
-    Retry,
-    RotatePassword,
-    Settings,
-}
-
-impl Verb {
-    /// The words in "cannot ... gpu-001".
-    fn verb_text(&self) -> &'static str {
-        match self {
-            Self::Power(PowerAction::On) => "switch on",
-            Self::Power(PowerAction::Off) => "switch off",
-            Self::Power(_) => "power-cycle",
-            Self::Deploy(_) => "deploy",
-            Self::Reimage(_) => "reimage",
-            Self::Release => "release",
-            Self::Resume(_) => "resume",
-            Self::RotatePassword => "change the BMC password of",
-            Self::Readmit(..) => "readmit",
-            Self::Retry => "retry",
-            Self::Settings => "apply settings to",
-        }
-    }
-
-    async fn send(&self, client: &Client, id: &str, mutation: Mutation) -> Result<Operation, CliError> {
-        let doing = format!("{} {id}", self.verb_text());
-        let name = names::full("nodes", id);
-        let mutation = Some(mutation);
-        match self {
-            Self::Power(action) => {
-                let request = SetNodePowerRequest {
-                    name,
-                    action: *action as i32,
-                    mutation,
-                };
-                rpc!(client, NodeServiceClient.set_node_power, doing, request).await
-            }
-            Self::Deploy(deployment) => {
-                let request = DeployNodeRequest {
-                    name,
-                    deployment: Some(deployment.clone()),
-                    mutation,
-                };
-                rpc!(client, NodeServiceClient.deploy_node, doing, request).await
-            }
-            Self::Reimage(deployment) => {
-                let request = ReimageNodeRequest {
-                    name,
-                    deployment: Some(deployment.clone()),
-                    mutation,
-                };
-                rpc!(client, NodeServiceClient.reimage_node, doing, request).await
-            }
-            Self::Release => {
-                rpc!(
-                    client,
-                    NodeServiceClient.release_node,
-                    doing,
-                    ReleaseNodeRequest { name, mutation }
-                )
-                .await
-            }
-            Self::Resume(confirmed) => {
-                let request = ResumeNodeRequest {
-                    name,
-                    mutation,
-                    confirm_erase: confirmed.iter().any(|confirmed| confirmed == id),
-                };
-                rpc!(client, NodeServiceClient.resume_node, doing, request).await
-            }
-            Self::RotatePassword => {
-                rpc!(
-                    client,
-                    CredentialServiceClient.rotate_bmc_password,
-                    doing,
-                    RotateBmcPasswordRequest { name, mutation }
-                )
-                .await
-            }
-            Self::Readmit(accept_drives, accept_tpm) => {
-                let request = ReadmitNodeRequest {
-                    name,
-                    mutation,
-                    confirm_erase: true,
-                    accept_drives: *accept_drives,
-                    accept_tpm: accept_tpm.clone(),
-                };
-                rpc!(client, NodeServiceClient.readmit_node, doing, request).await
-            }
-            Self::Retry => {
-                rpc!(
-                    client,
-                    NodeServiceClient.retry_node,
-                    doing,
-                    RetryNodeRequest { name, mutation }
-                )
-                .await
-            }
-            Self::Settings => {
-                let request = ApplyNodeSettingsRequest { name, mutation };
-                rpc!(client, SettingsServiceClient.apply_node_settings, doing, request).await
-            }
-        }
-    }
-}
-
-/// Starts the verb on every node, waits on request, and reports. A refusal of one node does not stop the others.
-async fn start_all(
-    cx: &Cx,
-    verb: Verb,
-    ids: &[String],
-    waiting: WaitArgs,
-    mutation: &MutationArgs,
-) -> Result<(), CliError> {
-    let mutations = mutation.each(ids.len())?;
-    let client = cx.client().await?;
-    let mut started = Vec::new();
-    let mut errors = Vec::new();
-    for id in ids {
-        match verb.send(&client, id, mutations.of(id)).await {
-            Ok(operation) => started.push(operation),
-            // Without a server the other calls would only fail in the same way, slowly.
-            Err(error) if error.is_outage() => {
-                errors.push(error);
-                break;
-            }
-            Err(error) => errors.push(error),
-        }
-    }
-    if !started.is_empty()
-        && let Err(error) = operation::finish(cx, &client, started, waiting).await
-    {
-        errors.push(error);
-    }
-    CliError::gather(errors)
-}
-
-pub async fn power(cx: &Cx, args: PowerArgs) -> Result<(), CliError> {
-    let is_ac_cycle = matches!(args.action, PowerArg::AcCycle);
-    if args.force && !is_ac_cycle {
-        return Err(CliError::usage("--force is only for ac-cycle", "leave out --force"));
-    }
-    let action = match args.action {
-        PowerArg::On => PowerAction::On,
-        PowerArg::Off => PowerAction::Off,
-        PowerArg::Cycle => PowerAction::Cycle,
-        PowerArg::AcCycle => {
-            return super::bmc_log::ac_cycle(cx, &args.id, args.force, args.waiting, &args.mutation).await;
-        }
-    };
-    let ids = [names::short("nodes", &args.id).to_owned()];
-    start_all(cx, Verb::Power(action), &ids, args.waiting, &args.mutation).await
-}
-
 pub async fn deploy(cx: &Cx, args: DeployArgs) -> Result<(), CliError> {
-    let ids = args.targets.ids();
-    let deployment = args.deployment.read(ids.len())?;
-    start_all(cx, Verb::Deploy(deployment), &ids, args.waiting, &args.mutation).await
+    let chosen = args.targets.choose(cx, "deploy").await?;
+    let deployment = args.deployment.read(chosen.ids.len())?;
+    chosen.approve(&cx.ui, args.yes, "deploy", None)?;
+    start_all(cx, Verb::Deploy(deployment), &chosen, args.waiting, &args.mutation).await
 }
 
 /// Names the nodes that have user data now and get none with their next image. A failed reading is left to the call itself.
@@ -406,19 +198,21 @@ async fn note_lost_user_data(cx: &Cx, ids: &[String]) {
 }
 
 pub async fn reimage(cx: &Cx, args: ReimageArgs) -> Result<(), CliError> {
-    let ids = args.targets.ids();
-    let deployment = args.deployment.read(ids.len())?;
+    let chosen = args.targets.choose(cx, "reimage").await?;
+    let deployment = args.deployment.read(chosen.ids.len())?;
     if deployment.user_data.is_empty() {
-        note_lost_user_data(cx, &ids).await;
+        note_lost_user_data(cx, &chosen.ids).await;
     }
-    args.consent.obtain(&cx.ui, "Reimage", &ids)?;
-    start_all(cx, Verb::Reimage(deployment), &ids, args.waiting, &args.mutation).await
+    let warning = Warning::of_erase("Reimage", &chosen.ids);
+    chosen.approve(&cx.ui, args.consent.yes, "reimage", Some(&warning))?;
+    start_all(cx, Verb::Reimage(deployment), &chosen, args.waiting, &args.mutation).await
 }
 
 pub async fn release(cx: &Cx, args: DestroyArgs) -> Result<(), CliError> {
-    let ids = args.targets.ids();
-    args.consent.obtain(&cx.ui, "Release", &ids)?;
-    start_all(cx, Verb::Release, &ids, args.waiting, &args.mutation).await
+    let chosen = args.targets.choose(cx, "release").await?;
+    let warning = Warning::of_erase("Release", &chosen.ids);
+    chosen.approve(&cx.ui, args.consent.yes, "release", Some(&warning))?;
+    start_all(cx, Verb::Release, &chosen, args.waiting, &args.mutation).await
 }
 
 pub async fn readmit(cx: &Cx, args: ReadmitArgs) -> Result<(), CliError> {
@@ -427,69 +221,67 @@ pub async fn readmit(cx: &Cx, args: ReadmitArgs) -> Result<(), CliError> {
         accept_drives,
         accept_tpm,
     } = args;
-    let ids = destroy.targets.ids();
-    destroy.consent.obtain(&cx.ui, "Readmit", &ids)?;
-    start_all(
-        cx,
-        Verb::Readmit(accept_drives, accept_tpm.unwrap_or_default()),
-        &ids,
-        destroy.waiting,
-        &destroy.mutation,
-    )
-    .await
+    let chosen = destroy.targets.choose(cx, "readmit").await?;
+    let warning = Warning::of_erase("Readmit", &chosen.ids);
+    chosen.approve(&cx.ui, destroy.consent.yes, "readmit", Some(&warning))?;
+    let verb = Verb::Readmit(accept_drives, accept_tpm.unwrap_or_default());
+    start_all(cx, verb, &chosen, destroy.waiting, &destroy.mutation).await
 }
 
 /// Asks for consent if the end of the hold erases nodes.
 pub async fn resume(cx: &Cx, args: ResumeArgs) -> Result<(), CliError> {
-    let ids = args.targets.ids();
+    let chosen = args.targets.choose(cx, "resume").await?;
     let confirmed = if args.yes {
-        ids.clone()
+        chosen.ids.clone()
     } else {
-        let erased = erased_by_resume(cx, &ids).await?;
-        if !erased.is_empty() {
-            Consent { yes: false }.obtain(&cx.ui, "The claim ended during the hold. Resume", &erased)?;
-        }
+        let erased = erased_by_resume(&chosen.nodes(cx).await?);
+        let what = "The claim ended during the hold. Resume";
+        let warning = (!erased.is_empty()).then(|| Warning::of_erase(what, &erased));
+        chosen.approve(&cx.ui, false, "resume", warning.as_ref())?;
         erased
     };
-    start_all(cx, Verb::Resume(confirmed), &ids, args.waiting, &args.mutation).await
+    start_all(cx, Verb::Resume(confirmed), &chosen, args.waiting, &args.mutation).await
 }
 
-/// Held nodes with a claim that has ended. If the reading fails, the call itself refuses where necessary.
-async fn erased_by_resume(cx: &Cx, ids: &[String]) -> Result<Vec<String>, CliError> {
-    let client = cx.client().await?;
-    let mut erased = Vec::new();
-    for id in ids {
-        let Ok(node) = nodes::get(&client, id).await else {
-            continue;
-        };
-        let status = node.status.unwrap_or_default();
+/// Held nodes with a claim that has ended.
+fn erased_by_resume(nodes: &[Node]) -> Vec<String> {
+    let is_erased = |node: &&Node| {
+        let status = node.status.clone().unwrap_or_default();
         let is_held = status.state() == NodeState::Maintenance;
-        if is_held && status.claim.is_some_and(|claim| claim.release_requested) {
-            erased.push(id.clone());
-        }
-    }
-    Ok(erased)
+        is_held && status.claim.is_some_and(|claim| claim.release_requested)
+    };
+    let erased = nodes.iter().filter(is_erased);
+    erased
+        .map(|node| names::short("nodes", &node.name).to_owned())
+        .collect()
+}
+
+/// Starts a verb that destroys nothing and needs nothing but the nodes.
+async fn start_plain(cx: &Cx, verb: Verb, args: PlainArgs) -> Result<(), CliError> {
+    let chosen = args.targets.choose(cx, verb.verb_text()).await?;
+    chosen.approve(&cx.ui, args.yes, verb.verb_text(), None)?;
+    start_all(cx, verb, &chosen, args.waiting, &args.mutation).await
 }
 
 pub async fn retry(cx: &Cx, args: PlainArgs) -> Result<(), CliError> {
-    start_all(cx, Verb::Retry, &args.targets.ids(), args.waiting, &args.mutation).await
+    start_plain(cx, Verb::Retry, args).await
 }
 
 pub async fn rotate_password(cx: &Cx, args: PlainArgs) -> Result<(), CliError> {
-    let ids = args.targets.ids();
-    start_all(cx, Verb::RotatePassword, &ids, args.waiting, &args.mutation).await
+    start_plain(cx, Verb::RotatePassword, args).await
 }
 
 pub async fn apply_settings(cx: &Cx, args: PlainArgs) -> Result<(), CliError> {
-    start_all(cx, Verb::Settings, &args.targets.ids(), args.waiting, &args.mutation).await
+    start_plain(cx, Verb::Settings, args).await
 }
 
 pub async fn hold(cx: &Cx, args: ReasonArgs) -> Result<(), CliError> {
-    let ids = args.targets.ids();
-    let mutations = args.mutation.each(ids.len())?;
+    let chosen = args.targets.choose(cx, "hold").await?;
+    chosen.approve(&cx.ui, args.yes, "hold", None)?;
+    let mutations = chosen.mutations(&args.mutation)?;
     let client = cx.client().await?;
     let mut outcomes = Vec::new();
-    for id in &ids {
+    for id in &chosen.ids {
         let (name, reason) = (names::full("nodes", id), args.reason.clone());
         let request = HoldNodeRequest {
             name,
@@ -497,58 +289,70 @@ pub async fn hold(cx: &Cx, args: ReasonArgs) -> Result<(), CliError> {
             mutation: Some(mutations.of(id)),
         };
         outcomes.push(rpc!(client, NodeServiceClient.hold_node, format!("hold {id}"), request).await);
+        if is_outage(outcomes.last()) {
+            break;
+        }
     }
     show_nodes(cx, "hold", outcomes)
 }
 
 pub async fn quarantine(cx: &Cx, args: ReasonArgs) -> Result<(), CliError> {
-    let ids = args.targets.ids();
-    let mutations = args.mutation.each(ids.len())?;
+    let chosen = args.targets.choose(cx, "quarantine").await?;
+    let warning = match args.yes {
+        true => None,
+        false => {
+            let lost = "Customers lose these nodes, and only an erase (`node readmit`) brings them back.";
+            chosen.warning_of_use(cx, "quarantine", lost).await?
+        }
+    };
+    chosen.approve(&cx.ui, args.yes, "quarantine", warning.as_ref())?;
+    let mutations = chosen.mutations(&args.mutation)?;
     let client = cx.client().await?;
     let mut outcomes = Vec::new();
-    for id in &ids {
+    for id in &chosen.ids {
         let (name, reason) = (names::full("nodes", id), args.reason.clone());
         let request = QuarantineNodeRequest {
             name,
             reason,
             mutation: Some(mutations.of(id)),
         };
-        outcomes.push(
-            rpc!(
-                client,
-                NodeServiceClient.quarantine_node,
-                format!("quarantine {id}"),
-                request
-            )
-            .await,
-        );
+        let doing = format!("quarantine {id}");
+        outcomes.push(rpc!(client, NodeServiceClient.quarantine_node, doing, request).await);
+        if is_outage(outcomes.last()) {
+            break;
+        }
     }
     show_nodes(cx, "quarantine", outcomes)
 }
 
 pub async fn delete(cx: &Cx, args: DeleteArgs) -> Result<(), CliError> {
-    let ids = args.targets.ids();
-    let mutations = args.mutation.each(ids.len())?;
+    let chosen = args.targets.choose(cx, "delete").await?;
+    let warning = Warning::of_delete(&chosen.ids);
+    chosen.approve(&cx.ui, args.yes, "delete", Some(&warning))?;
+    let mutations = chosen.mutations(&args.mutation)?;
     let client = cx.client().await?;
     let mut errors = Vec::new();
-    for id in &ids {
+    for id in &chosen.ids {
         let request = DeleteNodeRequest {
             name: names::full("nodes", id),
             mutation: Some(mutations.of(id)),
         };
-        match rpc!(
-            client,
-            NodeServiceClient.delete_node,
-            format!("delete node {id}"),
-            request
-        )
-        .await
-        {
+        let doing = format!("delete node {id}");
+        match rpc!(client, NodeServiceClient.delete_node, doing, request).await {
             Ok(_) => cx.ui.say(&format!("{id} deleted"))?,
+            Err(error) if error.is_outage() => {
+                errors.push(error);
+                break;
+            }
             Err(error) => errors.push(error),
         }
     }
     CliError::gather(errors)
+}
+
+/// Whether the last call found no server. The other calls would only fail in the same way, slowly.
+fn is_outage(outcome: Option<&Result<Node, CliError>>) -> bool {
+    matches!(outcome, Some(Err(error)) if error.is_outage())
 }
 
 /// Shows the nodes that accepted the request, with their current state, then the errors of the others. The control plane
@@ -604,18 +408,5 @@ impl DeploymentArgs {
             customer: self.customer.clone().unwrap_or_default(),
             has_user_data: false,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_named_twice_counts_once() {
-        let targets = Targets {
-            ids: vec!["b".into(), "nodes/a".into(), "nodes/b".into()],
-        };
-        assert_eq!(targets.ids(), ["b", "a"]);
     }
 }

@@ -18,6 +18,8 @@ use rackwright_cli_context::output::{Paint, Table, Tone, clean};
 use rackwright_cli_context::wait::WaitArgs;
 use rackwright_cli_context::{Cx, names, units};
 
+use super::targets::Chosen;
+
 /// Longest wait for a log: some BMCs need minutes for a large one.
 const LOG_WITHIN: Duration = Duration::from_secs(600);
 /// Default longest wait for an AC cycle.
@@ -69,6 +71,9 @@ struct ClearArgs {
     /// Only this log, by its id or path (default: all logs that can be cleared)
     #[arg(long, value_name = "LOG")]
     log: Option<String>,
+    /// Do not ask for confirmation; the entries are lost
+    #[arg(long, short)]
+    yes: bool,
     #[command(flatten)]
     mutation: MutationArgs,
 }
@@ -106,48 +111,84 @@ fn past(text: &str) -> Result<Timestamp, String> {
 
 /// Shows or clears the log.
 pub async fn run(cx: &Cx, args: BmcLogArgs) -> Result<(), CliError> {
-    let client = cx.client().await?;
     match args.command {
-        Some(BmcLogCommand::Clear(args)) => {
-            let id = names::short("nodes", &args.id).to_owned();
-            let request = ClearBmcLogRequest {
-                name: names::full("nodes", &id),
-                log: args.log.unwrap_or_default(),
-                mutation: Some(args.mutation.once()),
-            };
-            let doing = format!("clear the BMC log of {id}");
-            let started = rpc!(client, BmcServiceClient.clear_bmc_log, doing, request).await?;
-            let done = until_done(&client, &started, LOG_WITHIN).await?;
-            show_work(cx, &id, &done)
-        }
-        None => show(cx, &client, args.read).await,
+        Some(BmcLogCommand::Clear(args)) => clear(cx, args).await,
+        None => show(cx, &*cx.client().await?, args.read).await,
     }
 }
 
-/// Cuts the power for a moment.
+async fn clear(cx: &Cx, args: ClearArgs) -> Result<(), CliError> {
+    let id = names::short("nodes", &args.id).to_owned();
+    if !args.yes {
+        let logs = match &args.log {
+            None => "every log".to_owned(),
+            Some(log) => format!("the log {log}"),
+        };
+        let lost = clean(&format!("the entries of {logs} of the BMC of {id}"));
+        cx.ui.consent(
+            &format!("this deletes {lost}"),
+            &format!("This deletes {lost}; `rackwright node bmc-log {id}` shows them before."),
+        )?;
+    }
+    let client = cx.client().await?;
+    let request = ClearBmcLogRequest {
+        name: names::full("nodes", &id),
+        log: args.log.unwrap_or_default(),
+        mutation: Some(args.mutation.once()),
+    };
+    let doing = format!("clear the BMC log of {id}");
+    let started = rpc!(client, BmcServiceClient.clear_bmc_log, doing, request).await?;
+    let done = until_done(&client, &started, LOG_WITHIN).await?;
+    show_work(cx, &id, &done)
+}
+
+/// Cuts the power of nodes for a moment. A refusal of one node does not stop the others.
 pub async fn ac_cycle(
     cx: &Cx,
-    id: &str,
+    chosen: &Chosen,
     force: bool,
     waiting: WaitArgs,
     mutation: &MutationArgs,
 ) -> Result<(), CliError> {
+    let mutations = chosen.mutations(mutation)?;
     let client = cx.client().await?;
-    let id = names::short("nodes", id);
-    let request = AcCycleNodeRequest {
-        name: names::full("nodes", id),
-        force,
-        mutation: Some(mutation.once()),
-    };
-    let doing = format!("AC cycle {id}");
-    let started = rpc!(client, BmcServiceClient.ac_cycle_node, doing, request).await?;
-    if !waiting.wait {
-        cx.ui
-            .say(&format!("{} requested", clean(&format!("AC cycle of {id}"))))?;
-        return Ok(());
+    let (mut started, mut errors) = (Vec::new(), Vec::new());
+    for id in &chosen.ids {
+        let request = AcCycleNodeRequest {
+            name: names::full("nodes", id),
+            force,
+            mutation: Some(mutations.of(id)),
+        };
+        let doing = format!("AC cycle {id}");
+        match rpc!(client, BmcServiceClient.ac_cycle_node, doing, request).await {
+            Ok(work) => started.push((id.as_str(), work)),
+            Err(error) if error.is_outage() => {
+                errors.push(error);
+                break;
+            }
+            Err(error) => errors.push(error),
+        }
     }
-    let done = until_done(&client, &started, waiting.timeout.unwrap_or(CYCLE_WITHIN)).await?;
-    show_work(cx, id, &done)
+    if !waiting.wait {
+        for (id, _) in &started {
+            cx.ui.say(&clean(&format!("AC cycle of {id} requested")))?;
+        }
+        return CliError::gather(errors);
+    }
+    let (begun, limit) = (Instant::now(), waiting.timeout.unwrap_or(CYCLE_WITHIN));
+    let mut done = Vec::new();
+    for (id, work) in &started {
+        let outcome = until_done(&client, work, limit.saturating_sub(begun.elapsed())).await;
+        match outcome.and_then(|work| verdict(id, &work).map(|()| work)) {
+            Ok(work) => done.push(work),
+            Err(error) => errors.push(error),
+        }
+    }
+    if !done.is_empty() {
+        let line = |work: &BmcWork| format!("{}: {}\n", names::short("nodes", &work.name), clean(&work.done));
+        cx.ui.items(&done, |_| done.iter().map(line).collect())?;
+    }
+    CliError::gather(errors)
 }
 
 async fn show(cx: &Cx, client: &Client, args: ReadArgs) -> Result<(), CliError> {

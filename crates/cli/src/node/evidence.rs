@@ -11,7 +11,7 @@ use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
-use rackwright_cli_context::{Cx, names, units};
+use rackwright_cli_context::{Cx, names, pages, units};
 use ring::signature::{ED25519, UnparsedPublicKey};
 
 use super::signing_keys::{SigningKeys, public_key};
@@ -142,9 +142,8 @@ pub async fn certificates(cx: &Cx, args: CertificatesArgs) -> Result<(), CliErro
 
 /// The certificates of a node, and the signing keys of the site.
 async fn all_certificates(client: &Client, id: &str) -> Result<(Vec<EraseCertificate>, Vec<SigningKey>), CliError> {
-    let mut certificates = Vec::new();
-    let mut page_token = String::new();
-    loop {
+    let mut signing_keys = Vec::new();
+    let certificates = pages::all(async |page_token| {
         let parent = names::full("nodes", id);
         let request = ListEraseCertificatesRequest {
             parent,
@@ -153,12 +152,11 @@ async fn all_certificates(client: &Client, id: &str) -> Result<(Vec<EraseCertifi
         };
         let doing = format!("read the erase certificates of {}", names::short("nodes", id));
         let page = rpc!(client, NodeServiceClient.list_erase_certificates, doing, request).await?;
-        certificates.extend(page.erase_certificates);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            return Ok((certificates, page.signing_keys));
-        }
-    }
+        signing_keys = page.signing_keys;
+        Ok((page.erase_certificates, page.next_page_token))
+    })
+    .await?;
+    Ok((certificates, signing_keys))
 }
 
 fn certificate_table(certificates: &[EraseCertificate], checks: &[Option<Result<(), String>>]) -> Table {

@@ -1,13 +1,14 @@
 //! `node list` and `node get`.
 
 use clap::Args;
-use rackwright_api::v1::{Node, NodeState};
+use rackwright_api::v1::Node;
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
 use rackwright_cli_context::{Cx, names, nodes, units};
 
-use super::{health_cell, image_text, labels_text, state_cell, state_name, watch};
+use super::targets::Selection;
+use super::{health_cell, image_text, labels_text, state_cell, watch};
 
 /// `rackwright node list`
 #[derive(Debug, Args)]
@@ -17,37 +18,6 @@ pub struct ListArgs {
     /// Continue to show changes
     #[arg(long)]
     watch: bool,
-}
-
-/// Which nodes.
-#[derive(Debug, Args)]
-pub struct Selection {
-    /// Terms FIELD = VALUE or FIELD != VALUE joined by AND, over state, sku, name and labels.KEY
-    #[arg(long)]
-    pub filter: Option<String>,
-    /// Only nodes in this state
-    #[arg(long, value_parser = state)]
-    pub state: Option<NodeState>,
-}
-
-/// Reads a state's name.
-pub fn state(text: &str) -> Result<NodeState, String> {
-    let name = format!("NODE_STATE_{}", text.to_ascii_uppercase());
-    NodeState::from_str_name(&name)
-        .filter(|state| *state != NodeState::Unspecified)
-        .ok_or_else(|| {
-            let known: Vec<_> = (1..=12).map(state_name).collect();
-            format!("unknown state; known states: {}", known.join(", "))
-        })
-}
-
-impl Selection {
-    /// The API's filter for these options.
-    pub fn filter(&self) -> String {
-        let state = self.state.map(|state| format!("state = {}", state_name(state as i32)));
-        let terms: Vec<String> = [self.filter.clone(), state].into_iter().flatten().collect();
-        terms.join(" AND ")
-    }
 }
 
 /// Shows nodes, and changes on request.
@@ -190,29 +160,4 @@ fn details(node: &Node, paint: Paint, width: Option<usize>) -> String {
     table.row(["version".into(), metadata.resource_version.into()]);
     let name = paint.tone(Tone::Strong, &clean(names::short("nodes", &node.name)));
     format!("{name}\n{}", table.render(paint, width))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn selections_become_filters() {
-        let selection = Selection {
-            filter: Some("labels.rack = r1".into()),
-            state: Some(NodeState::Active),
-        };
-        assert_eq!(selection.filter(), "labels.rack = r1 AND state = active");
-        assert_eq!(
-            Selection {
-                filter: None,
-                state: None
-            }
-            .filter(),
-            ""
-        );
-        assert_eq!(state("Active"), Ok(NodeState::Active));
-        assert!(state("unspecified").is_err());
-        assert!(state("broken").unwrap_err().ends_with("maintenance"));
-    }
 }

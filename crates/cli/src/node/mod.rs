@@ -11,10 +11,13 @@ mod firmware;
 mod inventory;
 mod label;
 mod list;
+mod power;
 mod settings;
 pub mod signing_keys;
+mod targets;
 mod timeline;
 mod update;
+mod verb;
 mod watch;
 
 use std::collections::HashMap;
@@ -41,8 +44,8 @@ pub enum NodeCommand {
     Watch(watch::WatchArgs),
     /// Show the event log of a node's BMC, the newest first, or clear it
     BmcLog(bmc_log::BmcLogArgs),
-    /// Switch a node on or off, or power-cycle it
-    Power(actions::PowerArgs),
+    /// Switch nodes on or off, or power-cycle them
+    Power(power::PowerArgs),
     /// Passwords of nodes' BMCs
     #[command(subcommand)]
     BmcPassword(BmcPasswordCommand),
@@ -52,11 +55,11 @@ pub enum NodeCommand {
     Reimage(actions::ReimageArgs),
     /// Release nodes: all data on their drives is erased
     Release(actions::DestroyArgs),
-    /// Take a node out of service without changing its data
+    /// Take nodes out of service without changing their data
     Hold(actions::ReasonArgs),
     /// End a hold; erases nodes with a claim that ended during the hold
     Resume(actions::ResumeArgs),
-    /// Set a node apart until `readmit` has erased it
+    /// Set nodes apart until `readmit` has erased them
     Quarantine(actions::ReasonArgs),
     /// Bring nodes back from quarantine: all data on their drives is erased
     Readmit(actions::ReadmitArgs),
@@ -105,7 +108,7 @@ pub async fn run(cx: &Cx, command: NodeCommand) -> Result<(), CliError> {
         NodeCommand::Explain { id } => explain::run(cx, &id).await,
         NodeCommand::Watch(args) => watch::run(cx, args).await,
         NodeCommand::BmcLog(args) => bmc_log::run(cx, args).await,
-        NodeCommand::Power(args) => actions::power(cx, args).await,
+        NodeCommand::Power(args) => power::run(cx, args).await,
         NodeCommand::BmcPassword(BmcPasswordCommand::Rotate(args)) => actions::rotate_password(cx, args).await,
         NodeCommand::Deploy(args) => actions::deploy(cx, args).await,
         NodeCommand::Reimage(args) => actions::reimage(cx, args).await,

@@ -9,7 +9,7 @@ use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
-use rackwright_cli_context::{Cx, names, units};
+use rackwright_cli_context::{Cx, names, pages, units};
 
 use super::actions::{self, PlainArgs};
 
@@ -95,20 +95,18 @@ async fn drift(cx: &Cx) -> Result<(), CliError> {
 
 /// The nodes with differences; the number of nodes; the number of nodes with settings that were read.
 async fn all(client: &Client) -> Result<(Vec<NodeSettings>, i32, i32), CliError> {
-    let (mut nodes, mut known, mut read, mut page_token) = (Vec::new(), 0, 0, String::new());
-    loop {
+    let (mut known, mut read) = (0, 0);
+    let nodes = pages::all(async |page_token| {
         let request = ListSettingsDriftRequest {
             page_size: PAGE,
             page_token,
         };
         let page = rpc!(client, SettingsServiceClient.list_settings_drift, "list drift", request).await?;
-        nodes.extend(page.nodes);
         (known, read) = (known.max(page.known_nodes), read.max(page.read_nodes));
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            return Ok((nodes, known, read));
-        }
-    }
+        Ok((page.nodes, page.next_page_token))
+    })
+    .await?;
+    Ok((nodes, known, read))
 }
 
 fn screen(settings: &NodeSettings, paint: Paint, width: Option<usize>) -> String {

@@ -15,7 +15,7 @@ use rackwright_cli_context::{Cx, names, operation, units};
 use tokio_stream::StreamExt as _;
 use tonic::Status;
 
-use super::list::{Selection, state};
+use super::targets::{Selection, state};
 use super::timeline::{Change, Timeline};
 
 /// How often the progress of nodes that are written is read.

@@ -2,12 +2,11 @@
 
 use rackwright_api::v1::metering_service_client::MeteringServiceClient;
 use rackwright_api::v1::{ListUsageBreachesRequest, ListUsageBreachesResponse, UsageBreach};
-use rackwright_cli_context::Cx;
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Format, Paint, Table, Tone, json};
-use rackwright_cli_context::units;
+use rackwright_cli_context::{Cx, pages, units};
 use serde_json::Value;
 
 use super::csv::Csv;
@@ -37,8 +36,7 @@ pub async fn run(cx: &Cx, args: PeriodArgs) -> Result<(), CliError> {
 /// All breaches, page by page. The server counts open breaches up to the same second on each page.
 pub async fn all(client: &Client, period: &PeriodArgs) -> Result<ListUsageBreachesResponse, CliError> {
     let mut all = ListUsageBreachesResponse::default();
-    let mut page_token = String::new();
-    loop {
+    all.breaches = pages::all(async |page_token| {
         let request = ListUsageBreachesRequest {
             page_size: PAGE,
             page_token,
@@ -49,13 +47,11 @@ pub async fn all(client: &Client, period: &PeriodArgs) -> Result<ListUsageBreach
         };
         let doing = "list breaches of isolation";
         let page = rpc!(client, MeteringServiceClient.list_usage_breaches, doing, request).await?;
-        all.breaches.extend(page.breaches);
         (all.start_time, all.end_time) = (page.start_time, page.end_time);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            return Ok(all);
-        }
-    }
+        Ok((page.breaches, page.next_page_token))
+    })
+    .await?;
+    Ok(all)
 }
 
 /// Says up to which second open breaches are counted.

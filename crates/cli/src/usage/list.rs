@@ -7,7 +7,7 @@ use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Format, Paint, Table, Tone, json};
-use rackwright_cli_context::{Cx, names, units};
+use rackwright_cli_context::{Cx, names, pages, units};
 use serde_json::Value;
 
 use super::csv::Csv;
@@ -45,8 +45,7 @@ pub async fn run(cx: &Cx, args: ListArgs) -> Result<(), CliError> {
 /// All records, page by page. The server counts usage in progress up to the same second on each page.
 async fn all(client: &Client, period: &PeriodArgs) -> Result<ListUsageResponse, CliError> {
     let mut all = ListUsageResponse::default();
-    let mut page_token = String::new();
-    loop {
+    all.records = pages::all(async |page_token| {
         let request = ListUsageRequest {
             page_size: PAGE,
             page_token,
@@ -56,13 +55,11 @@ async fn all(client: &Client, period: &PeriodArgs) -> Result<ListUsageResponse, 
             cluster: period.cluster(),
         };
         let page = rpc!(client, MeteringServiceClient.list_usage, "list usage", request).await?;
-        all.records.extend(page.records);
         (all.start_time, all.end_time) = (page.start_time, page.end_time);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            return Ok(all);
-        }
-    }
+        Ok((page.records, page.next_page_token))
+    })
+    .await?;
+    Ok(all)
 }
 
 fn note_open(cx: &Cx, all: &ListUsageResponse) {

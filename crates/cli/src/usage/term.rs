@@ -8,7 +8,7 @@ use rackwright_cli_context::client::rpc;
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::mutation::MutationArgs;
 use rackwright_cli_context::output::{Format, Paint, Table, clean};
-use rackwright_cli_context::{Cx, names};
+use rackwright_cli_context::{Cx, names, pages};
 
 use super::{parse_second, stamp};
 
@@ -104,20 +104,16 @@ async fn set(cx: &Cx, args: SetArgs) -> Result<(), CliError> {
 
 async fn list(cx: &Cx, customer: String) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let (mut terms, mut page_token) = (Vec::new(), String::new());
-    loop {
+    let terms = pages::all(async |page_token| {
         let request = ListTermsRequest {
             page_size: PAGE,
             page_token,
             customer: customer.clone(),
         };
         let page = rpc!(client, MeteringServiceClient.list_terms, "list terms", request).await?;
-        terms.extend(page.terms);
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
+        Ok((page.terms, page.next_page_token))
+    })
+    .await?;
     let width = cx.ui.width();
     cx.ui.list(&terms, |paint| table(&terms, paint, width))
 }

@@ -378,10 +378,10 @@ fn the_other_verbs() {
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
     script.run(&program, &["cluster", "replace", "beta", "gpu-002"]);
-    script.run(
-        &program,
-        &["cluster", "replace", "beta", "gpu-002", "--reason", "memory", "--wait"],
-    );
+    let replace = ["cluster", "replace", "beta", "gpu-002", "--reason", "memory"];
+    script.run(&program, &replace);
+    assert!(fake.keys("ReplaceClusterNode").is_empty());
+    script.run(&program, &[&replace[..], &["--yes", "--wait"]].concat());
     script.run(&program, &["cluster", "lease", "alpha"]);
     script.run(
         &program,

@@ -36,6 +36,33 @@ impl Service {
     }
 }
 
+/// Whether a node matches a filter of terms FIELD = VALUE. Other terms are ignored.
+fn matches(node: &Node, filter: &str) -> bool {
+    filter.split(" AND ").all(|clause| {
+        let terms = clause.trim_matches(['(', ')']).split(" OR ");
+        let mut terms = terms.filter_map(|term| term.split_once(" = ")).peekable();
+        terms.peek().is_none() || terms.any(|(field, value)| has(node, field, value.trim_matches('"')))
+    })
+}
+
+fn has(node: &Node, field: &str, value: &str) -> bool {
+    let (spec, status, metadata) = (node.spec.as_ref(), node.status.as_ref(), node.metadata.as_ref());
+    match field {
+        "state" => {
+            let state = NodeState::from_str_name(&format!("NODE_STATE_{}", value.to_uppercase()));
+            status.map(|status| status.state) == state.map(|state| state as i32)
+        }
+        "sku" => spec.is_some_and(|spec| spec.sku == value),
+        "name" => node.name.trim_start_matches("nodes/") == value,
+        label => {
+            let key = label.trim_start_matches("labels.");
+            metadata
+                .and_then(|metadata| metadata.labels.get(key))
+                .is_some_and(|label| label == value)
+        }
+    }
+}
+
 #[tonic::async_trait]
 impl NodeService for Service {
     type WatchNodesStream = Stream<WatchNodesResponse>;
@@ -94,17 +121,10 @@ impl NodeService for Service {
         self.enter("ListNodes", &request, "")?;
         let request = request.into_inner();
         let state = self.state();
-        // Of a filter with several terms, the fake reads the first one.
-        let state_name = request.filter.strip_prefix("state = ");
-        let state_name = state_name.and_then(|rest| rest.split(' ').next());
-        let wanted = state_name.map(|name| format!("NODE_STATE_{}", name.to_uppercase()));
-        let wanted = wanted
-            .and_then(|name| NodeState::from_str_name(&name))
-            .map(|state| state as i32);
         let mut nodes: Vec<Node> = state
             .nodes
             .values()
-            .filter(|node| wanted.is_none() || node.status.as_ref().map(|status| status.state) == wanted)
+            .filter(|node| matches(node, &request.filter))
             .filter(|node| node.name > request.page_token)
             .cloned()
             .collect();

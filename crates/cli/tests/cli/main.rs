@@ -34,6 +34,7 @@ mod login;
 mod nodes;
 mod power;
 mod program;
+mod selection;
 mod settings;
 mod site;
 mod site_server;

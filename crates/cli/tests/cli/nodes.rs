@@ -196,6 +196,26 @@ fn destructive_commands_need_consent() {
 }
 
 #[test]
+fn acts_on_nodes_in_use_need_consent() {
+    let fake = fake();
+    let program = Program::logged_in(&fake);
+    let mut script = Script::default();
+    script.run(&program, &["node", "power", "gpu-001", "off"]);
+    script.run(&program, &["node", "power", "gpu-002", "gpu-003", "cycle"]);
+    script.run(&program, &["node", "quarantine", "gpu-001", "--reason", "odd"]);
+    script.run(&program, &["node", "delete", "gpu-003"]);
+    script.run(&program, &["node", "bmc-log", "clear", "gpu-001"]);
+    script.run(&program, &["node", "bmc-log", "clear", "gpu-001", "--log", "SEL"]);
+    assert!(fake.keys("SetNodePower").is_empty() && fake.keys("QuarantineNode").is_empty());
+    assert!(fake.keys("DeleteNode").is_empty());
+    // A node without a claim, and a start.
+    script.run(&program, &["node", "power", "gpu-003", "off"]);
+    script.run(&program, &["node", "power", "gpu-001", "on"]);
+    script.run(&program, &["node", "quarantine", "gpu-001", "--reason", "odd", "--yes"]);
+    script.check("consent_in_use", &program);
+}
+
+#[test]
 fn a_doubt_is_shown_and_settled_one_by_one_or_for_all() {
     let fake = fake();
     let program = Program::logged_in(&fake);
@@ -226,7 +246,7 @@ fn the_other_verbs() {
     let fake = fake();
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
-    script.run(&program, &["node", "power", "gpu-001", "cycle", "--wait"]);
+    script.run(&program, &["node", "power", "gpu-001", "cycle", "--wait", "--yes"]);
     script.run(&program, &["node", "hold", "gpu-001", "--reason", "fan 3 is loud"]);
     script.run(&program, &["node", "resume", "gpu-001"]);
     script.run(&program, &["node", "quarantine", "gpu-003", "--reason", "drive lies"]);
@@ -238,8 +258,8 @@ fn the_other_verbs() {
         &["node", "update", "gpu-001", "--sku", "b200", "--user", "root"],
     );
     script.run(&program, &["node", "update", "gpu-001"]);
-    script.run(&program, &["node", "delete", "gpu-003"]);
-    script.run(&program, &["node", "delete", "gpu-003"]);
+    script.run(&program, &["node", "delete", "gpu-003", "--yes"]);
+    script.run(&program, &["node", "delete", "gpu-003", "--yes"]);
     script.check("verbs", &program);
     let state = fake.state();
     let paths: Vec<_> = state

@@ -34,6 +34,29 @@ fn destructive_commands_ask_on_a_terminal() {
 }
 
 #[test]
+fn acts_on_nodes_in_use_ask_on_a_terminal() {
+    let fake = fake();
+    let program = Program::logged_in(&fake);
+    let refused = program.run_on_terminal(&["node", "power", "gpu-001", "off"], "no\n");
+    let question = "To switch off: 1 node in use (gpu-001 of acme). Running work is interrupted.";
+    assert!(refused.stdout.contains(question), "{refused:?}");
+    assert!(fake.keys("SetNodePower").is_empty());
+    let agreed = program.run_on_terminal(&["node", "quarantine", "gpu-001", "--reason", "odd"], "yes\n");
+    assert_eq!(agreed.code, 0, "{agreed:?}");
+    assert!(
+        agreed
+            .stdout
+            .contains("only an erase (`node readmit`) brings them back."),
+        "{agreed:?}"
+    );
+    let replaced = ["cluster", "replace", "beta", "gpu-002", "--reason", "memory"];
+    let refused = program.run_on_terminal(&replaced, "no\n");
+    let question = "Replacing gpu-002 of cluster beta destroys all data on the drives of gpu-002.";
+    assert!(refused.stdout.contains(question), "{refused:?}");
+    assert!(fake.keys("ReplaceClusterNode").is_empty());
+}
+
+#[test]
 fn waiting_draws_a_bar_and_ends_with_a_line() {
     let fake = fake();
     fake.state().scripts.push_back(fixtures::stepwise());
