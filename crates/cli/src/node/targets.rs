@@ -16,7 +16,7 @@ use super::state_name;
 /// Which nodes.
 #[derive(Debug, Default, Args)]
 pub struct Selection {
-    /// Terms FIELD = VALUE or FIELD != VALUE joined by AND, over state, sku, name and labels.KEY
+    /// Terms FIELD = VALUE or FIELD != VALUE joined by OR and AND (docs/api.md lists the fields)
     #[arg(long, help_heading = "Selection")]
     pub filter: Option<String>,
     /// Only nodes in this state
