@@ -113,12 +113,12 @@ pub enum Command {
 
 impl Command {
     /// Refuses an unsupported output format before any other step.
-    pub fn check_output(&self, output: Output) -> Result<(), CliError> {
+    pub fn check_output(&self, output: &Output) -> Result<(), CliError> {
         let writes_csv = matches!(self, Self::Usage(usage) if usage.writes_csv());
-        if output == Output::Csv && !writes_csv {
+        if *output == Output::Csv && !writes_csv {
             return Err(CliError::usage(
                 "this command has no CSV output; nothing was done",
-                "only `usage list`, `usage sum` and `usage breaches` write CSV; use table, json, yaml or name",
+                "only `usage list`, `usage sum` and `usage breaches` write CSV; use table, wide, json, yaml, name or jsonpath=PATH",
             ));
         }
         Ok(())

@@ -40,7 +40,7 @@ use crate::args::Command;
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let cx = Cx::new(cli.global);
-    match cli.command.check_output(cx.global.output) {
+    match cli.command.check_output(&cx.global.output) {
         Ok(()) => program::run(&cx, dispatch(&cx, cli.command)),
         Err(error) => program::fail(&cx, &error),
     }

@@ -27,6 +27,7 @@ mod fake_power;
 mod fake_sessions;
 mod fake_settings;
 mod fixtures;
+mod formats;
 mod golden;
 mod images;
 mod import;
