@@ -64,7 +64,7 @@ static FORMATS: [(&str, &str); 7] = [
     ("name", "Resource names only, one per line"),
     (
         JSON_PATH,
-        "Parts of the JSON by a path (RFC 9535), such as jsonpath='$[*].name'",
+        "Parts of the JSON at a path (RFC 9535), which follows the equals sign",
     ),
     ("csv", "Comma-separated values, only for reports of `usage`"),
 ];

@@ -7,7 +7,7 @@ use rackwright_cli_context::{Cx, Global, Output};
 use rackwright_cli_site::{fabric, power, site};
 
 use crate::{
-    apply, audit, auth, bmc, boot, capacity, certificates, cluster, control, discover, events, firmware, image, node,
+    apply, audit, auth, bmc, boot, capacity, certificates, cluster, control, discover, events, firmware, image, man, node,
     operation, usage,
 };
 
@@ -107,6 +107,8 @@ pub enum Command {
         #[arg(value_enum)]
         shell: Shell,
     },
+    /// Print the man page of the program, or write the man pages of all commands
+    Man(man::ManArgs),
     /// Print the version
     Version,
 }
@@ -118,7 +120,8 @@ impl Command {
         if *output == Output::Csv && !writes_csv {
             return Err(CliError::usage(
                 "this command has no CSV output; nothing was done",
-                "only `usage list`, `usage sum` and `usage breaches` write CSV; use table, wide, json, yaml, name or jsonpath=PATH",
+                "only `usage list`, `usage sum` and `usage breaches` write CSV; use table, wide, json, yaml, name or \
+                 jsonpath=PATH",
             ));
         }
         Ok(())

@@ -22,6 +22,7 @@ mod discover;
 mod events;
 mod firmware;
 mod image;
+mod man;
 mod node;
 mod operation;
 mod usage;
@@ -76,6 +77,7 @@ async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {
         Command::Discover(command) => discover::run(cx, command).await,
         Command::Bmc(command) => bmc::run(cx, command).await,
         Command::Completion { shell } => args::completion(cx, shell),
+        Command::Man(args) => man::run(cx, &args),
         Command::Version => cx.ui.line(&format!("rackwright {}", env!("CARGO_PKG_VERSION"))),
     }
 }

@@ -33,6 +33,7 @@ mod images;
 mod import;
 mod login;
 mod nodes;
+mod packaging;
 mod power;
 mod program;
 mod selection;
