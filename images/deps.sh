@@ -50,6 +50,8 @@ postgresql             | test       | the database of sites with several replica
 dnsmasq-base           | test       | image self test: a DHCP server that is not ours
 shellcheck             | test       | lint of the shell scripts
 sbsigntool             | test       | Secure Boot: signs unified kernel images for the test firmware
+zsh                    | test       | checks the completion script of the command line
+fish                   | test       | checks the completion script of the command line
 openssl                | test       | Secure Boot: reads the test key; tests: a TLS handshake by a client that is not ours
 prometheus             | test       | reads the metrics, and judges the alerts (the tests start it; as a service it stays off)
 nginx-light            | test       | a caching proxy between agents and the image store (the tests start it; as a service it stays off)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::client::Client;
 use crate::error::CliError;
-use crate::options::Global;
+use crate::options::{Global, Output};
 use crate::output::Ui;
 
 /// The context of a command.
@@ -17,7 +17,9 @@ pub struct Cx {
 impl Cx {
     pub fn new(global: Global) -> Self {
         Self {
-            ui: Ui::new(global.output.format(), global.quiet),
+            ui: Ui::new(global.output.format(), global.quiet)
+                .with_wide(global.output == Output::Wide)
+                .with_path(global.output.path()),
             global,
         }
     }

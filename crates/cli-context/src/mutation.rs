@@ -51,8 +51,8 @@ impl MutationArgs {
         })
     }
 
-    /// Like [`each`](Self::each) for selected targets. Their keys have the names of the targets, also for one target: a repeat
-    /// of the command may select fewer targets.
+    /// Like [`each`](Self::each) for selected targets. Their keys have the names of the targets, also for one target: a
+    /// repeat of the command may select fewer targets.
     pub fn each_selected(&self, targets: usize) -> Result<EachMutation, CliError> {
         let mut each = self.each(targets)?;
         each.several = true;

@@ -1,8 +1,11 @@
 //! The options that every command takes.
 
+use std::ffi::OsStr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
+use clap::{Arg, Args, Command};
+use serde_json_path::JsonPath;
 
 use crate::output::Format;
 use crate::units;
@@ -24,7 +27,7 @@ pub struct Global {
     )]
     pub server: Vec<String>,
     /// Output format
-    #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
+    #[arg(short, long, global = true, value_parser = OutputParser, default_value = "table")]
     pub output: Output,
     /// Print only results and errors
     #[arg(short, long, global = true)]
@@ -35,28 +38,137 @@ pub struct Global {
 }
 
 /// What `--output` takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// For people
+    /// For people.
     Table,
-    /// JSON with the API's field names; streams write one object per line
+    /// For people, with more columns and whole lines.
+    Wide,
     Json,
-    /// The same content in YAML
     Yaml,
-    /// Resource names only, one per line
     Name,
-    /// Comma-separated values, only for reports of `usage`
+    /// The parts of the JSON at this path.
+    JsonPath(JsonPath),
     Csv,
 }
 
+/// The names of the formats, with their help. The last part of the name `jsonpath=` is the path.
+static FORMATS: [(&str, &str); 7] = [
+    ("table", "For people"),
+    ("wide", "For people: more columns, and lines that are not cut"),
+    (
+        "json",
+        "JSON with the API's field names; streams write one object per line",
+    ),
+    ("yaml", "The same content in YAML"),
+    ("name", "Resource names only, one per line"),
+    (
+        JSON_PATH,
+        "Parts of the JSON at a path (RFC 9535), which follows the equals sign",
+    ),
+    ("csv", "Comma-separated values, only for reports of `usage`"),
+];
+
+const JSON_PATH: &str = "jsonpath=";
+
 impl Output {
     /// The format of every output except reports in CSV.
-    pub(crate) fn format(self) -> Format {
+    pub(crate) fn format(&self) -> Format {
         match self {
-            Self::Table | Self::Csv => Format::Table,
-            Self::Json => Format::Json,
+            Self::Table | Self::Wide | Self::Csv => Format::Table,
+            Self::Json | Self::JsonPath(_) => Format::Json,
             Self::Yaml => Format::Yaml,
             Self::Name => Format::Name,
+        }
+    }
+
+    pub(crate) fn path(&self) -> Option<JsonPath> {
+        match self {
+            Self::JsonPath(path) => Some(path.clone()),
+            _ => None,
+        }
+    }
+
+    /// Reads `json`, or `jsonpath=PATH`.
+    fn parse(text: String) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix(JSON_PATH) {
+            return json_path(path).map(Self::JsonPath);
+        }
+        match text.as_str() {
+            "table" => Ok(Self::Table),
+            "wide" => Ok(Self::Wide),
+            "json" => Ok(Self::Json),
+            "yaml" => Ok(Self::Yaml),
+            "name" => Ok(Self::Name),
+            "csv" => Ok(Self::Csv),
+            _ => Err("unknown format".to_owned()),
+        }
+    }
+}
+
+fn json_path(text: &str) -> Result<JsonPath, String> {
+    JsonPath::parse(text).map_err(|fault| {
+        let before = text.get(..fault.position()).unwrap_or(text);
+        let character = before.chars().count() + 1;
+        format!(
+            "the JSONPath has a fault at character {character}: {}; a path begins with $, as in $[*].name",
+            fault.message()
+        )
+    })
+}
+
+/// Reads `--output`. The names are those of `FORMATS`, for help and completion.
+#[derive(Debug, Clone)]
+struct OutputParser;
+
+impl OutputParser {
+    fn names() -> PossibleValuesParser {
+        PossibleValuesParser::new(FORMATS.map(|(name, help)| PossibleValue::new(name).help(help)))
+    }
+}
+
+impl TypedValueParser for OutputParser {
+    type Value = Output;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Output, clap::Error> {
+        if !value.to_str().is_some_and(|text| text.starts_with(JSON_PATH)) {
+            // Refuses other names than the known ones.
+            Self::names().parse_ref(command, arg, value)?;
+        }
+        StringValueParser::new()
+            .try_map(Output::parse)
+            .parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(
+            FORMATS.iter().map(|(name, help)| PossibleValue::new(*name).help(*help)),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_named_format_is_read() {
+        for (name, _) in FORMATS {
+            let text = if name == JSON_PATH { "jsonpath=$.a" } else { name };
+            assert!(Output::parse(text.to_owned()).is_ok(), "{text}");
+        }
+        assert!(Output::parse("xml".to_owned()).is_err());
+        let path = Output::parse("jsonpath=$[*].name".to_owned()).unwrap();
+        assert_eq!((path.format(), path.path().is_some()), (Format::Json, true));
+        assert_eq!(Output::Wide.path(), None);
+    }
+
+    #[test]
+    fn a_faulty_path_is_refused_at_its_place() {
+        let fault = |path: &str| json_path(path).unwrap_err();
+        assert!(fault("name").contains("at character 1: "), "{}", fault("name"));
+        for wrong in ["", "$[", "$.a b", "$[?@.a ==]"] {
+            assert!(fault(wrong).contains("a fault at character "), "{wrong}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::error::CliError;
 
-/// All items of a list. `read` gets the token of a page, which is empty for the first page. It returns the items of this page
-/// and the token of the next page, which is empty after the last page.
+/// All items of a list. `read` gets the token of a page, which is empty for the first page. It returns the items of this
+/// page and the token of the next page, which is empty after the last page.
 pub async fn all<T>(
     mut read: impl AsyncFnMut(String) -> Result<(Vec<T>, String), CliError>,
 ) -> Result<Vec<T>, CliError> {

@@ -7,7 +7,7 @@ use rackwright_cli_context::{Cx, Global, Output};
 use rackwright_cli_site::{fabric, power, site};
 
 use crate::{
-    apply, audit, auth, bmc, boot, capacity, certificates, cluster, control, discover, events, firmware, image, node,
+    apply, audit, auth, bmc, boot, capacity, certificates, cluster, control, discover, events, firmware, image, man, node,
     operation, usage,
 };
 
@@ -109,18 +109,21 @@ pub enum Command {
         #[arg(value_enum)]
         shell: Shell,
     },
+    /// Print the man page of the program, or write the man pages of all commands
+    Man(man::ManArgs),
     /// Print the version
     Version,
 }
 
 impl Command {
     /// Refuses an unsupported output format before any other step.
-    pub fn check_output(&self, output: Output) -> Result<(), CliError> {
+    pub fn check_output(&self, output: &Output) -> Result<(), CliError> {
         let writes_csv = matches!(self, Self::Usage(usage) if usage.writes_csv());
-        if output == Output::Csv && !writes_csv {
+        if *output == Output::Csv && !writes_csv {
             return Err(CliError::usage(
                 "this command has no CSV output; nothing was done",
-                "only `usage list`, `usage sum` and `usage breaches` write CSV; use table, json, yaml or name",
+                "only `usage list`, `usage sum` and `usage breaches` write CSV; use table, wide, json, yaml, name or \
+                 jsonpath=PATH",
             ));
         }
         Ok(())

@@ -22,6 +22,7 @@ mod discover;
 mod events;
 mod firmware;
 mod image;
+mod man;
 mod node;
 mod operation;
 mod status;
@@ -41,7 +42,7 @@ use crate::args::Command;
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let cx = Cx::new(cli.global);
-    match cli.command.check_output(cx.global.output) {
+    match cli.command.check_output(&cx.global.output) {
         Ok(()) => program::run(&cx, dispatch(&cx, cli.command)),
         Err(error) => program::fail(&cx, &error),
     }
@@ -78,6 +79,7 @@ async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {
         Command::Discover(command) => discover::run(cx, command).await,
         Command::Bmc(command) => bmc::run(cx, command).await,
         Command::Completion { shell } => args::completion(cx, shell),
+        Command::Man(args) => man::run(cx, &args),
         Command::Version => cx.ui.line(&format!("rackwright {}", env!("CARGO_PKG_VERSION"))),
     }
 }

@@ -3,6 +3,7 @@
 //! Results go to stdout, everything else (progress, notes, questions, errors) to stderr, so that `-o json`
 //! always stays machine-readable.
 
+pub mod columns;
 pub mod json;
 pub mod live;
 pub mod table;
@@ -11,10 +12,12 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use console::Term;
 use serde_json::Value;
+use serde_json_path::JsonPath;
 
 use crate::error::CliError;
 
 pub use crate::paint::{Paint, Tone};
+pub use columns::{Column, SortArgs};
 pub use json::Resource;
 pub use table::Table;
 
@@ -32,9 +35,13 @@ pub enum Format {
 }
 
 /// Destination and style of the output.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Ui {
     format: Format,
+    /// The values to show of each JSON document.
+    path: Option<JsonPath>,
+    /// Tables with all columns, and with whole lines.
+    wide: bool,
     quiet: bool,
     stdout_is_terminal: bool,
     stderr_is_terminal: bool,
@@ -47,6 +54,8 @@ impl Ui {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self {
             format,
+            path: None,
+            wide: false,
             quiet,
             stdout_is_terminal: io::stdout().is_terminal(),
             stderr_is_terminal: io::stderr().is_terminal(),
@@ -58,9 +67,27 @@ impl Ui {
         self.format
     }
 
+    /// The same, with wide tables.
+    pub fn with_wide(self, wide: bool) -> Self {
+        Self { wide, ..self }
+    }
+
+    /// The same, with only the values at this path of each JSON document.
+    pub fn with_path(self, path: Option<JsonPath>) -> Self {
+        Self { path, ..self }
+    }
+
+    /// Whether tables have all their columns.
+    pub fn is_wide(&self) -> bool {
+        self.wide
+    }
+
     /// The same, with the effect of `--quiet`.
-    pub fn silenced(self) -> Self {
-        Self { quiet: true, ..self }
+    pub fn silenced(&self) -> Self {
+        Self {
+            quiet: true,
+            ..self.clone()
+        }
     }
 
     /// Whether stdout may be redrawn: a terminal, and the table format.
@@ -122,9 +149,10 @@ impl Ui {
         Paint(self.colour && self.stderr_is_terminal)
     }
 
-    /// Columns of the terminal for results; `None` for a file or pipe, which has no limit.
+    /// Columns of the terminal for results; `None` for a file or pipe, and for wide tables, which have no limit.
     pub fn width(&self) -> Option<usize> {
-        self.stdout_is_terminal.then(|| usize::from(Term::stdout().size().1))
+        let is_limited = self.stdout_is_terminal && !self.wide;
+        is_limited.then(|| usize::from(Term::stdout().size().1))
     }
 
     /// A line of result on stdout.
@@ -179,18 +207,41 @@ impl Ui {
         match self.format {
             Format::Table => self.line(&human(self.paint())),
             Format::Name => self.line(&item.resource_name()),
+            Format::Json if self.path.is_some() => self.value(&json::to_value(item)?),
             Format::Json => self.line(&json::to_value(item)?.to_string()),
             Format::Yaml => write_out(&format!("---\n{}", yaml(&json::to_value(item)?)?)),
         }
     }
 
-    /// A value as YAML if that format is chosen, otherwise as JSON.
+    /// A value as YAML if that format is chosen, otherwise as JSON, or its parts at the chosen path.
     pub fn value(&self, value: &Value) -> Result<(), CliError> {
+        if let Some(path) = &self.path {
+            let found = texts_at(path, value);
+            // A text from a machine can contain anything.
+            let shown = |text: &String| {
+                self.line(&if self.stdout_is_terminal {
+                    clean(text)
+                } else {
+                    text.clone()
+                })
+            };
+            return found.iter().try_for_each(shown);
+        }
         match self.format {
             Format::Yaml => write_out(&yaml(value)?),
             _ => self.line(&format!("{value:#}")),
         }
     }
+}
+
+/// The values at a path: strings as they are, other values as JSON in one line.
+fn texts_at(path: &JsonPath, value: &Value) -> Vec<String> {
+    let found = path.query(value).all();
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    found.into_iter().map(text).collect()
 }
 
 fn yaml(value: &Value) -> Result<String, CliError> {
@@ -223,5 +274,20 @@ mod tests {
     #[test]
     fn foreign_escape_sequences_do_not_reach_the_terminal() {
         assert_eq!(clean("a\x1b[2Jb\nc\u{9b}d"), "a [2Jb c d");
+    }
+
+    #[test]
+    fn a_path_finds_strings_as_they_are_and_other_values_as_json() {
+        let value = serde_json::json!([
+            { "name": "nodes/a", "macs": ["m1", "m2"], "state": 5 },
+            { "name": "nodes/b", "macs": [], "state": 8 },
+        ]);
+        let at = |path: &str| texts_at(&JsonPath::parse(path).unwrap(), &value);
+        assert_eq!(at("$[*].name"), ["nodes/a", "nodes/b"]);
+        assert_eq!(at("$[*].macs"), [r#"["m1","m2"]"#, "[]"]);
+        assert_eq!(at("$[?@.state > 5].name"), ["nodes/b"]);
+        assert_eq!(at("$..state"), ["5", "8"]);
+        assert_eq!(at("$[?match(@.name, '.*a')].macs[-1]"), ["m2"]);
+        assert!(at("$.nothing").is_empty());
     }
 }

@@ -4,6 +4,9 @@ use console::{measure_text_width, truncate_str};
 
 use super::{Paint, Tone, clean};
 
+/// The text of an empty cell.
+const EMPTY: &str = "-";
+
 /// One cell: text of any origin, made safe, with an optional colour.
 #[derive(Debug, Clone)]
 pub struct Cell {
@@ -18,13 +21,18 @@ impl Cell {
             ..Self::from(text.as_ref())
         }
     }
+
+    /// The text; none for an empty cell.
+    pub fn value(&self) -> Option<&str> {
+        (self.text != EMPTY).then_some(self.text.as_str())
+    }
 }
 
 impl From<&str> for Cell {
     fn from(text: &str) -> Self {
         let text = clean(text);
         Self {
-            text: if text.is_empty() { "-".to_owned() } else { text },
+            text: if text.is_empty() { EMPTY.to_owned() } else { text },
             tone: None,
         }
     }
@@ -70,7 +78,12 @@ impl Table {
     }
 
     pub fn row<const N: usize>(&mut self, cells: [Cell; N]) -> &mut Self {
-        self.rows.push(cells.into());
+        self.cells(cells.into())
+    }
+
+    /// A row with any number of cells.
+    pub fn cells(&mut self, cells: Vec<Cell>) -> &mut Self {
+        self.rows.push(cells);
         self
     }
 

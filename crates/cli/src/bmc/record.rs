@@ -41,7 +41,7 @@ pub async fn run(cx: &Cx, args: RecordArgs) -> Result<(), CliError> {
         time: args.max_time,
         ..RecordLimits::default()
     };
-    let ui = cx.ui;
+    let ui = &cx.ui;
     let mut reported = 0;
     let progress = |read: usize, left: usize| {
         if read >= reported + 500 {

@@ -1,12 +1,14 @@
 //! `rackwright cluster list`
 
+use std::sync::LazyLock;
+
 use clap::Args;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
-use rackwright_api::v1::{Cluster, ClusterState, ListClustersRequest};
+use rackwright_api::v1::{Cluster, ClusterSpec, ClusterState, ClusterStatus, ListClustersRequest};
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
-use rackwright_cli_context::output::{Table, Tone};
+use rackwright_cli_context::output::{Column, SortArgs, Tone, columns};
 use rackwright_cli_context::{Cx, pages, units};
 
 use super::{parse_state, short, state_cell, state_name};
@@ -26,6 +28,8 @@ pub struct ListArgs {
     /// Only clusters of this customer
     #[arg(long, value_name = "NAME")]
     customer: Option<String>,
+    #[command(flatten)]
+    sorting: SortArgs,
 }
 
 impl ListArgs {
@@ -50,11 +54,17 @@ impl ListArgs {
 
 /// Shows clusters.
 pub async fn run(cx: &Cx, args: ListArgs) -> Result<(), CliError> {
+    let sorting = args.sorting.sorting(COLUMNS)?;
     let filter = args.filter()?;
     let client = cx.client().await?;
-    let clusters = all(&client, &filter).await?;
-    let width = cx.ui.width();
-    cx.ui.list(&clusters, |paint| table(&clusters).render(paint, width))
+    let mut clusters = all(&client, &filter).await?;
+    let (now, width, is_wide) = (units::now(), cx.ui.width(), cx.ui.is_wide());
+    if let Some(sorting) = sorting {
+        sorting.sort(&mut clusters, now);
+    }
+    cx.ui.list(&clusters, |paint| {
+        columns::table(COLUMNS, &clusters, is_wide, now).render(paint, width)
+    })
 }
 
 /// All clusters that match, page by page.
@@ -71,48 +81,52 @@ pub async fn all(client: &Client, filter: &str) -> Result<Vec<Cluster>, CliError
     .await
 }
 
-fn table(clusters: &[Cluster]) -> Table {
-    let now = units::now();
-    let mut table = Table::new(&[
-        "CLUSTER",
-        "STATE",
-        "SINCE",
-        "CUSTOMER",
-        "SKU",
-        "NODES",
-        "PARTITION",
-        "LEASE",
-        "WAITS FOR",
-    ]);
-    for cluster in clusters {
-        let spec = cluster.spec.clone().unwrap_or_default();
-        let status = cluster.status.clone().unwrap_or_default();
-        let since = status
-            .state_since
-            .as_ref()
-            .map(|time| units::age(units::since(time, now)));
-        let lease = spec.lease_end.as_ref().map(|end| match -units::since(end, now) {
-            left if left >= 0.0 => format!("{} left", units::age(left)),
-            _ => "ended".to_owned(),
-        });
-        let words = if status.reason.is_empty() {
-            &status.waiting_for
-        } else {
-            &status.reason
-        };
-        table.row([
-            short(&cluster.name).into(),
-            state_cell(status.state),
-            since.unwrap_or_default().into(),
-            spec.customer.as_str().into(),
-            spec.sku.as_str().into(),
-            nodes_cell(cluster),
-            partition_cell(cluster),
-            lease.unwrap_or_default().into(),
-            words.into(),
-        ]);
+const COLUMNS: &[Column<Cluster>] = &[
+    Column::<Cluster>::new("CLUSTER", |cluster, _| short(&cluster.name).into()),
+    Column::<Cluster>::new("STATE", |cluster, _| state_cell(status(cluster).state)),
+    Column::<Cluster>::new("SINCE", since).ordered(|cluster| status(cluster).state_since.as_ref().map(units::seconds)),
+    Column::<Cluster>::new("CUSTOMER", |cluster, _| (&spec(cluster).customer).into()),
+    Column::<Cluster>::new("SKU", |cluster, _| (&spec(cluster).sku).into()),
+    Column::<Cluster>::new("NODES", |cluster, _| nodes_cell(cluster)).ordered(|cluster| {
+        let spec = spec(cluster);
+        Some(f64::from(spec.nodes) + f64::from(spec.spares))
+    }),
+    Column::<Cluster>::new("PARTITION", |cluster, _| partition_cell(cluster)),
+    Column::<Cluster>::new("LEASE", lease).ordered(|cluster| spec(cluster).lease_end.as_ref().map(units::seconds)),
+    Column::<Cluster>::new("WAITS FOR", waits_for),
+];
+
+fn spec(cluster: &Cluster) -> &ClusterSpec {
+    static NONE: LazyLock<ClusterSpec> = LazyLock::new(ClusterSpec::default);
+    cluster.spec.as_ref().unwrap_or(&NONE)
+}
+
+fn status(cluster: &Cluster) -> &ClusterStatus {
+    static NONE: LazyLock<ClusterStatus> = LazyLock::new(ClusterStatus::default);
+    cluster.status.as_ref().unwrap_or(&NONE)
+}
+
+fn since(cluster: &Cluster, now: f64) -> Cell {
+    let since = status(cluster).state_since.as_ref();
+    let age = since.map(|time| units::age(units::since(time, now)));
+    age.unwrap_or_default().into()
+}
+
+fn lease(cluster: &Cluster, now: f64) -> Cell {
+    let end = spec(cluster).lease_end.as_ref();
+    let lease = end.map(|end| match -units::since(end, now) {
+        left if left >= 0.0 => format!("{} left", units::age(left)),
+        _ => "ended".to_owned(),
+    });
+    lease.unwrap_or_default().into()
+}
+
+fn waits_for(cluster: &Cluster, _now: f64) -> Cell {
+    let status = status(cluster);
+    match status.reason.is_empty() {
+        true => (&status.waiting_for).into(),
+        false => (&status.reason).into(),
     }
-    table
 }
 
 /// Nodes that were handed over, out of all; empty if the cluster has no nodes left.
@@ -151,6 +165,7 @@ mod tests {
             filter: filter.map(str::to_owned),
             state,
             customer: customer.map(str::to_owned),
+            sorting: SortArgs::default(),
         };
         let all = args(Some("name != b"), Some(ClusterState::Ready), Some("acme corp"));
         assert_eq!(

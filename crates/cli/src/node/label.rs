@@ -22,8 +22,8 @@ const TRIES: u32 = 5;
 /// `rackwright node label`
 #[derive(Debug, Args)]
 pub struct LabelArgs {
-    /// The nodes and the changes: `k=v` sets a label, `k-` removes it. --filter, --state and --label select nodes in place of
-    /// IDs
+    /// The nodes and the changes: `k=v` sets a label, `k-` removes it. --filter, --state and --label select nodes in place
+    /// of IDs
     #[arg(required = true, value_name = "ID|K=V|K-", value_parser = word)]
     words: Vec<Word>,
     #[command(flatten)]

@@ -1,10 +1,12 @@
 //! `node list` and `node get`.
 
+use std::sync::LazyLock;
+
 use clap::Args;
-use rackwright_api::v1::Node;
+use rackwright_api::v1::{Node, NodeStatus};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::table::Cell;
-use rackwright_cli_context::output::{Paint, Table, Tone, clean};
+use rackwright_cli_context::output::{Column, Paint, SortArgs, Table, Tone, clean, columns};
 use rackwright_cli_context::{Cx, names, nodes, units};
 
 use super::targets::Selection;
@@ -15,72 +17,97 @@ use super::{health_cell, image_text, labels_text, state_cell, watch};
 pub struct ListArgs {
     #[command(flatten)]
     pub selection: Selection,
+    #[command(flatten)]
+    sorting: SortArgs,
     /// Continue to show changes
-    #[arg(long)]
+    #[arg(long, conflicts_with = "sort_by")]
     watch: bool,
 }
 
 /// Shows nodes, and changes on request.
 pub async fn run(cx: &Cx, args: ListArgs) -> Result<(), CliError> {
+    let sorting = args.sorting.sorting(COLUMNS)?;
     let filter = args.selection.filter();
     if args.watch {
         return watch::follow(cx, Vec::new(), filter, None, None).await;
     }
     let client = cx.client().await?;
-    let nodes = nodes::all(&client, &filter).await?;
-    let width = cx.ui.width();
-    cx.ui.list(&nodes, |paint| table(&nodes).render(paint, width))
+    let mut nodes = nodes::all(&client, &filter).await?;
+    let (now, width, is_wide) = (units::now(), cx.ui.width(), cx.ui.is_wide());
+    if let Some(sorting) = sorting {
+        sorting.sort(&mut nodes, now);
+    }
+    cx.ui.list(&nodes, |paint| {
+        columns::table(COLUMNS, &nodes, is_wide, now).render(paint, width)
+    })
 }
 
-fn table(nodes: &[Node]) -> Table {
-    let now = units::now();
-    let mut table = Table::new(&[
-        "NODE",
-        "STATE",
-        "HEALTH",
-        "SINCE",
-        "POWER",
-        "AGENT",
-        "SKU",
-        "CUSTOMER",
-        "IMAGE",
-        "WAITS FOR",
-    ]);
-    for node in nodes {
-        let status = node.status.clone().unwrap_or_default();
-        let since = status
-            .state_since
-            .as_ref()
-            .map(|time| units::age(units::since(time, now)));
-        let words = match (
-            status.doubt.as_str(),
-            status.reason.as_str(),
-            status.waiting_for.as_str(),
-        ) {
-            // An idle node waits for nothing, but its BMC may still be silent.
-            ("", "", "") => status.health_reason.clone(),
-            ("", "", waiting_for) => waiting_for.to_owned(),
-            ("", reason, _) => reason.to_owned(),
-            (doubt, ..) => format!("doubted: {doubt}"),
-        };
-        table.row([
-            names::short("nodes", &node.name).into(),
-            state_cell(status.state),
-            health_cell(status.health),
-            since.unwrap_or_default().into(),
-            (&status.power).into(),
-            if status.agent_connected { "yes" } else { "no" }.into(),
-            node.spec
-                .as_ref()
-                .map(|spec| spec.sku.as_str())
-                .unwrap_or_default()
-                .into(),
-            status.claim.map(|claim| claim.customer).unwrap_or_default().into(),
-            image_text(node).into(),
-            words.into(),
-        ]);
+const COLUMNS: &[Column<Node>] = &[
+    Column::<Node>::new("NODE", |node, _| names::short("nodes", &node.name).into()),
+    Column::<Node>::new("STATE", |node, _| state_cell(status(node).state)),
+    Column::<Node>::new("HEALTH", |node, _| health_cell(status(node).health)),
+    Column::<Node>::new("SINCE", since).ordered(|node| status(node).state_since.as_ref().map(units::seconds)),
+    Column::<Node>::new("POWER", |node, _| (&status(node).power).into()),
+    Column::<Node>::new("AGENT", |node, _| match status(node).agent_connected {
+        true => "yes".into(),
+        false => "no".into(),
+    }),
+    Column::<Node>::new("SKU", |node, _| {
+        let sku = node.spec.as_ref().map(|spec| spec.sku.as_str());
+        sku.unwrap_or_default().into()
+    }),
+    Column::<Node>::new("CUSTOMER", |node, _| {
+        let customer = status(node).claim.as_ref().map(|claim| claim.customer.as_str());
+        customer.unwrap_or_default().into()
+    }),
+    Column::<Node>::new("IMAGE", |node, _| image_text(node).into()),
+    Column::<Node>::new("ADDRESS", |node, _| (&status(node).address).into()).wide(),
+    Column::<Node>::new("BMC", bmc).wide(),
+    Column::<Node>::new("MACS", |node, _| status(node).macs.join(" ").into()).wide(),
+    Column::<Node>::new("LABELS", labels).wide(),
+    Column::<Node>::new("IDENTITY", |node, _| (&status(node).identity).into()).wide(),
+    Column::<Node>::new("DEADLINE", deadline)
+        .ordered(|node| status(node).state_deadline.as_ref().map(units::seconds))
+        .wide(),
+    Column::<Node>::new("WAITS FOR", waits_for),
+];
+
+fn status(node: &Node) -> &NodeStatus {
+    static NONE: LazyLock<NodeStatus> = LazyLock::new(NodeStatus::default);
+    node.status.as_ref().unwrap_or(&NONE)
+}
+
+fn since(node: &Node, now: f64) -> Cell {
+    let since = status(node).state_since.as_ref();
+    let age = since.map(|time| units::age(units::since(time, now)));
+    age.unwrap_or_default().into()
+}
+
+fn bmc(node: &Node, _now: f64) -> Cell {
+    let bmc = node.spec.as_ref().and_then(|spec| spec.bmc.as_ref());
+    bmc.map(|bmc| bmc.address.as_str()).unwrap_or_default().into()
+}
+
+fn labels(node: &Node, _now: f64) -> Cell {
+    let labels = node.metadata.as_ref().map(|metadata| labels_text(&metadata.labels));
+    labels.unwrap_or_default().into()
+}
+
+fn deadline(node: &Node, _now: f64) -> Cell {
+    let deadline = status(node).state_deadline.as_ref();
+    deadline.map(units::stamp).unwrap_or_default().into()
+}
+
+fn waits_for(node: &Node, _now: f64) -> Cell {
+    let status = status(node);
+    let (doubt, reason) = (status.doubt.as_str(), status.reason.as_str());
+    match (doubt, reason, status.waiting_for.as_str()) {
+        // An idle node waits for nothing, but its BMC may still be silent.
+        ("", "", "") => (&status.health_reason).into(),
+        ("", "", waiting_for) => waiting_for.into(),
+        ("", reason, _) => reason.into(),
+        (doubt, ..) => format!("doubted: {doubt}").into(),
     }
-    table
 }
 
 /// `rackwright node get`

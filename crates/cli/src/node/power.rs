@@ -14,7 +14,8 @@ use super::verb::{Verb, start_all};
 /// `rackwright node power`
 #[derive(Debug, Args)]
 pub struct PowerArgs {
-    /// The nodes, and last the action: on, off, cycle or ac-cycle. --filter, --state and --label select nodes in place of IDs
+    /// The nodes, and last the action: on, off, cycle or ac-cycle. --filter, --state and --label select nodes in place of
+    /// IDs
     #[arg(required = true, value_name = "ID|ACTION")]
     words: Vec<String>,
     #[command(flatten)]
