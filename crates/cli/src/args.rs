@@ -7,8 +7,8 @@ use rackwright_cli_context::{Cx, Global, Output};
 use rackwright_cli_site::{fabric, power, site};
 
 use crate::{
-    apply, audit, auth, bmc, boot, capacity, certificates, cluster, control, discover, events, firmware, image, man, node,
-    operation, usage,
+    apply, audit, auth, bmc, boot, capacity, certificates, cluster, control, discover, events, firmware, image, man,
+    node, operation, usage,
 };
 
 /// Operator's command line of Rackwright.

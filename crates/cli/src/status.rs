@@ -1,6 +1,5 @@
 //! `rackwright status`: the hall in one screen.
 
-use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::control_service_client::ControlServiceClient;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::operation_service_client::OperationServiceClient;
@@ -60,7 +59,7 @@ pub async fn run(cx: &Cx) -> Result<(), CliError> {
     let client = cx.client().await?;
     let status = read(&client).await?;
     match cx.ui.format() {
-        Format::Table => cx.ui.say(&text(&status, cx.ui.paint(), cx.ui.width())),
+        Format::Table => cx.ui.line(text(&status, cx.ui.paint(), cx.ui.width()).trim_end()),
         Format::Name => names_of(&status).iter().try_for_each(|name| cx.ui.line(&clean(name))),
         Format::Json | Format::Yaml => cx.ui.value(&value(&status)?),
     }

@@ -94,7 +94,7 @@ fn files(all: &[Firmware]) -> Table {
 
 async fn report(cx: &Cx, drift: bool) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let nodes = pages::all(async |page_token| {
+    let mut nodes = pages::all(async |page_token| {
         let request = GetFirmwareReportRequest {
             page_size: 1000,
             page_token,

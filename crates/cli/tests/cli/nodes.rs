@@ -29,7 +29,10 @@ fn the_hall_in_one_screen() {
         node_count: 4,
         ..Alarm::default()
     }];
-    let failed = fixtures::failing().remove(1);
+    let mut failed = fixtures::failing().remove(1);
+    failed.kind = "deploy".into();
+    failed.target = "nodes/gpu-001".into();
+    failed.end_time = Some(fixtures::ago(3 * 86400));
     let name = "operations/1".to_owned();
     fake.state().operations.insert(name, [failed].into());
     let program = Program::logged_in(&fake);

@@ -24,6 +24,12 @@ export type EraseMethod =
   | "ERASE_METHOD_DISCARD_ZEROED"
   | "ERASE_METHOD_OVERWRITE";
 
+export type EventSeverity =
+  | "EVENT_SEVERITY_UNSPECIFIED"
+  | "EVENT_SEVERITY_INFO"
+  | "EVENT_SEVERITY_WARNING"
+  | "EVENT_SEVERITY_ERROR";
+
 export type ImageFormat =
   | "IMAGE_FORMAT_UNSPECIFIED"
   | "IMAGE_FORMAT_RAW"
@@ -804,6 +810,7 @@ export interface Event {
   target?: string;
   message?: string;
   attributes?: Record<string, string>;
+  severity?: EventSeverity;
 }
 
 export interface ExcludedDevice {
@@ -968,6 +975,23 @@ export interface FirmwareRow {
   verdict?: string;
   file?: string;
   order?: string;
+}
+
+export interface FleetCount {
+  value?: string;
+  nodes?: string;
+  states?: Record<string, string>;
+}
+
+export interface FleetSummary {
+  nodes?: string;
+  agents?: string;
+  states?: FleetCount[];
+  healths?: FleetCount[];
+  powers?: FleetCount[];
+  waits?: FleetCount[];
+  skus?: FleetCount[];
+  customers?: FleetCount[];
 }
 
 export interface GetCapacityRequest {
@@ -2124,6 +2148,11 @@ export interface StreamEventsRequest {
   onlyNew?: boolean;
   target?: string;
   untilNow?: boolean;
+  kinds?: string[];
+  minSeverity?: EventSeverity;
+  sinceTime?: string;
+  untilTime?: string;
+  newest?: number;
 }
 
 export interface SumUsageRequest {
@@ -2138,6 +2167,10 @@ export interface SumUsageResponse {
   total?: UsageSum;
   startTime?: string;
   endTime?: string;
+}
+
+export interface SummarizeFleetRequest {
+  filter?: string;
 }
 
 export interface Term {
@@ -2438,6 +2471,7 @@ export interface Methods {
   "NodeService/ResumeNode": { request: ResumeNodeRequest; response: Operation };
   "NodeService/RetryNode": { request: RetryNodeRequest; response: Operation };
   "NodeService/SetNodePower": { request: SetNodePowerRequest; response: Operation };
+  "NodeService/SummarizeFleet": { request: SummarizeFleetRequest; response: FleetSummary };
   "NodeService/UpdateNode": { request: UpdateNodeRequest; response: Node };
   "OperationService/CancelOperation": { request: CancelOperationRequest; response: Operation };
   "OperationService/GetOperation": { request: GetOperationRequest; response: Operation };
