@@ -242,10 +242,14 @@ function streams(world) {
         world.watchers.delete(tell);
       };
     },
-    "EventService/StreamEvents": ({ target, onlyNew }, send) => {
-      const tell = (event) => (target ? event.target === target : true) && send(event);
+    "EventService/StreamEvents": ({ target, onlyNew, kinds = [], minSeverity, newest }, send) => {
+      const severities = ["EVENT_SEVERITY_INFO", "EVENT_SEVERITY_WARNING", "EVENT_SEVERITY_ERROR"];
+      const isOfKind = ({ kind }) => kinds.length === 0 || kinds.some((one) => one === kind || (one.endsWith(".*") && kind.startsWith(one.slice(0, -1))));
+      const isSevere = ({ severity }) => !minSeverity || severities.indexOf(severity) >= severities.indexOf(minSeverity);
+      const isWanted = (event) => (!target || event.target === target) && isOfKind(event) && isSevere(event);
+      const tell = (event) => isWanted(event) && send(event);
       if (!onlyNew) {
-        world.events.forEach(tell);
+        world.events.filter(isWanted).slice(-(newest || world.events.length)).forEach(send);
       }
       world.eventWatchers.add(tell);
       return () => world.eventWatchers.delete(tell);

@@ -231,6 +231,7 @@ export class World {
       target,
       message,
       attributes,
+      severity: /(^|\.)failed$/.test(kind) ? "EVENT_SEVERITY_ERROR" : kind === "condemned" ? "EVENT_SEVERITY_WARNING" : "EVENT_SEVERITY_INFO",
     };
     this.events.push(event);
     this.eventWatchers.forEach((tell) => tell(event));

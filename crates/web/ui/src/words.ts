@@ -1,4 +1,4 @@
-import type { ClusterState, EraseMethod, NodeHealth, NodeState, Operation, SettingStanding, Verdict } from "./api";
+import type { ClusterState, EraseMethod, Event, NodeHealth, NodeState, Operation, SettingStanding, Verdict } from "./api";
 
 /** The meaning of a colour, as in the CLI. */
 export type Tone = "good" | "busy" | "bad" | "dim";
@@ -177,10 +177,16 @@ export function attemptOutcome(text: string | undefined): Word {
   }
 }
 
-/** Failures and events about security are bad, as in the CLI. */
-export function eventTone(kind: string): Tone {
-  const isBad = kind === "failed" || kind === "condemned" || kind.endsWith(".failed") || kind.startsWith("security.");
-  return isBad ? "bad" : "dim";
+/** As in the CLI. */
+export function eventTone({ severity }: Event): Tone {
+  switch (severity) {
+    case "EVENT_SEVERITY_ERROR":
+      return "bad";
+    case "EVENT_SEVERITY_WARNING":
+      return "busy";
+    default:
+      return "dim";
+  }
 }
 
 /** `nvme-sanitize-crypto` */

@@ -1,7 +1,8 @@
 import { useState } from "preact/hooks";
-import type { Event } from "../api";
+import type { Event, EventSeverity } from "../api";
 import { EventTable } from "../events/list";
-import { useEvents } from "../events/stream";
+import { useEvents, type Wanted } from "../events/stream";
+import { shellWord } from "../names";
 import { Button } from "../parts/button";
 import { Pick } from "../parts/form";
 import { Panel } from "../parts/panel";
@@ -9,44 +10,72 @@ import { Empty, Problem } from "../parts/problem";
 import { Glyph } from "../parts/state";
 import { location, setQuery } from "../router";
 import { count, plural } from "../units";
-import { eventTone } from "../words";
 import { TargetBox } from "./operations";
 
 const SHOWN = 200;
 
-/** `security`, `cluster`; changes of a node's state have no dot. */
-function familyOf(kind: string | undefined): string {
-  const at = (kind ?? "").indexOf(".");
-  return at < 0 ? "change of state" : (kind ?? "").slice(0, at);
+/** Beginnings of kinds. Changes of a node's state have none. */
+const FAMILIES = [
+  "bmc",
+  "boot",
+  "cluster",
+  "drives",
+  "effect",
+  "ethernet",
+  "fabric",
+  "facility",
+  "firmware",
+  "image",
+  "node",
+  "power",
+  "security",
+  "validation",
+];
+const SEVERITIES: [string, string][] = [
+  ["", "everything"],
+  ["EVENT_SEVERITY_WARNING", "warnings and errors"],
+  ["EVENT_SEVERITY_ERROR", "errors"],
+];
+
+/** What the address asks for. */
+function wantedOf(query: URLSearchParams): Wanted {
+  const family = query.get("family") ?? "";
+  const severity = SEVERITIES.find(([value]) => value !== "" && value === query.get("severity"));
+  return {
+    target: query.get("target") ?? "",
+    ...(family !== "" && { kinds: [`${family}.*`] }),
+    ...(severity && { minSeverity: severity[0] as EventSeverity }),
+  };
 }
 
-function isShown(event: Event, family: string, isBad: boolean, text: string): boolean {
-  return (
-    (family === "" || familyOf(event.kind) === family) &&
-    (!isBad || eventTone(event.kind ?? "") === "bad") &&
-    (text === "" || `${event.kind} ${event.target} ${event.message}`.toLowerCase().includes(text))
-  );
+/** The command that shows the same events. */
+export function eventsCommand(query: URLSearchParams): string {
+  const { target, kinds, minSeverity } = wantedOf(query);
+  const severity = (minSeverity ?? "").replace("EVENT_SEVERITY_", "").toLowerCase();
+  return [
+    "rackwright events --follow --tail 200",
+    target && `--target ${shellWord(target)}`,
+    kinds && `--kind ${shellWord(kinds.join(","))}`,
+    severity && `--severity ${severity}`,
+  ]
+    .filter(Boolean)
+    .join(" ");
 }
 
 /** Events as they happen. The picture stands still while it is paused; nothing is lost meanwhile. */
 export function LiveEvents() {
   const { query } = location.value;
-  const target = query.get("target") ?? "";
-  // The API reads from the oldest event or from now on: all events of a site may be millions.
-  const events = useEvents(target, target === "");
+  const events = useEvents(wantedOf(query));
   const [held, setHeld] = useState<Event[] | null>(null);
   const live = events.list.value;
   const list = held ?? live;
-  const family = query.get("family") ?? "";
-  const isBad = query.get("severity") === "bad";
   const text = (query.get("text") ?? "").toLowerCase();
-  const shown = list.filter((event) => isShown(event, family, isBad, text));
-  const families = [...new Set([...live.map(({ kind }) => familyOf(kind)), family])].filter(Boolean).sort();
+  const shown = list.filter((event) => `${event.kind} ${event.target} ${event.message}`.toLowerCase().includes(text));
   const heldAt = Number(held?.[0]?.position ?? 0);
   const waiting = held === null ? 0 : live.filter(({ position }) => Number(position) > heldAt).length;
   return (
     <>
-      <Filters families={families} />
+      <Filters />
       <Panel
         title="Events"
         side={
@@ -63,14 +92,8 @@ export function LiveEvents() {
         <Problem error={events.error.value} doing="follow the events" retry={events.retry} />
         {shown.length === 0 && events.error.value === null && (
           <Empty
-            title={list.length === 0 ? "Waiting for the next event" : `None of ${plural(list.length, "event")} matches`}
-          >
-            {list.length === 0 && (
-              <p>
-                Events from before this page was opened: <code>rackwright events</code>, or give a target above.
-              </p>
-            )}
-          </Empty>
+            title={list.length === 0 ? "No such event is stored" : `None of ${plural(list.length, "event")} matches`}
+          />
         )}
         {shown.length > 0 && <EventTable events={shown.slice(0, SHOWN)} hasTarget caption="Events, newest first" />}
         {shown.length > SHOWN && (
@@ -83,26 +106,21 @@ export function LiveEvents() {
   );
 }
 
-function Filters({ families }: { families: string[] }) {
+function Filters() {
   const { query } = location.value;
-  const family = query.get("family") ?? "";
-  const isBad = query.get("severity") === "bad";
   return (
     <div class="toolbar">
       <Pick
         label="kind"
-        value={family}
+        value={query.get("family") ?? ""}
         set={(value) => setQuery({ family: value })}
-        options={[["", "all"], ...families.map((word): [string, string] => [word, word])]}
+        options={[["", "all"], ...FAMILIES.map((word): [string, string] => [word, word])]}
       />
       <Pick
         label="show"
-        value={isBad ? "bad" : ""}
+        value={query.get("severity") ?? ""}
         set={(value) => setQuery({ severity: value })}
-        options={[
-          ["", "everything"],
-          ["bad", "failures and security"],
-        ]}
+        options={SEVERITIES}
       />
       <label class="choice">
         text{" "}

@@ -5,12 +5,12 @@ import { Ago, ResourceLink } from "../parts/text";
 import { eventTone } from "../words";
 import { Glyph } from "../parts/state";
 
-export function EventKind({ kind }: { kind: string | undefined }) {
-  const tone = eventTone(kind ?? "");
+export function EventKind({ event }: { event: Event }) {
+  const tone = eventTone(event);
   return (
     <span class="badge event-kind" data-tone={tone}>
       <Glyph tone={tone} />
-      <span>{kind || "unknown"}</span>
+      <span>{event.kind || "unknown"}</span>
     </span>
   );
 }
@@ -34,7 +34,7 @@ export function EventTable({ events, hasTarget, caption }: { events: Event[]; ha
       keyOf={(event) => event.position ?? ""}
       columns={[
         { title: "when", cell: ({ time }) => <Ago time={time} bare /> },
-        { title: "kind", cell: ({ kind }) => <EventKind kind={kind} /> },
+        { title: "kind", cell: (event) => <EventKind event={event} /> },
         ...(hasTarget ? [target] : []),
         {
           title: "what",

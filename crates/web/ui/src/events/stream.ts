@@ -1,6 +1,6 @@
 import { signal, type Signal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import type { Event } from "../api";
+import type { Event, EventSeverity } from "../api";
 import { follow } from "../client";
 import type { ApiError } from "../errors";
 
@@ -16,8 +16,16 @@ export interface Events {
   retry(): void;
 }
 
-/** Follows events of a resource (empty: of all), from the oldest stored one or only new ones. */
-export function useEvents(target: string, onlyNew: boolean): Events {
+/** Which events; without a field: all. */
+export interface Wanted {
+  target?: string;
+  kinds?: string[];
+  minSeverity?: EventSeverity;
+}
+
+/** The newest stored events that are wanted, and each new one as it happens. */
+export function useEvents(wanted: Wanted): Events {
+  const key = JSON.stringify(wanted);
   const [round, setRound] = useState(0);
   const events = useMemo(
     () => ({
@@ -26,7 +34,7 @@ export function useEvents(target: string, onlyNew: boolean): Events {
       isFollowing: signal(false),
       retry: () => setRound((before) => before + 1),
     }),
-    [target, onlyNew],
+    [key],
   );
   useEffect(() => {
     const stop = new AbortController();
@@ -42,7 +50,7 @@ export function useEvents(target: string, onlyNew: boolean): Events {
     events.list.value = [];
     void follow(
       "EventService/StreamEvents",
-      () => (position === "" ? { target, onlyNew } : { target, afterPosition: position }),
+      () => (position === "" ? { ...wanted, newest: KEPT } : { ...wanted, afterPosition: position }),
       {
         begin: () => {
           events.isFollowing.value = true;

@@ -1,7 +1,6 @@
-import { useEffect, useState } from "preact/hooks";
 import type { Event, Operation } from "../api";
-import { follow } from "../client";
-import type { ApiError } from "../errors";
+import { EventKind } from "../events/list";
+import { useEvents } from "../events/stream";
 import { last } from "../names";
 import { Panel } from "../parts/panel";
 import { Empty, Loading, Problem } from "../parts/problem";
@@ -12,10 +11,7 @@ import { Ago, Copy, Dash } from "../parts/text";
 import { duration, secondsBetween } from "../time";
 import { plural } from "../units";
 import { useCall } from "../use-call";
-import { eventTone } from "../words";
 import type { NodeView } from "./view";
-
-const KEPT = 300;
 
 export function Activity({ of: { id } }: { of: NodeView }) {
   return (
@@ -76,42 +72,9 @@ function Done({ operation }: { operation: Operation }) {
   return <Bar percent={operation.progress.percent ?? 0} label={`Progress of ${operation.kind}`} />;
 }
 
-/** The stored events of a resource, then new ones; each comes once, also after a lost connection. */
-function useEvents(target: string): { events: Event[]; error: ApiError | null } {
-  const [events, setEvents] = useState<Event[]>([]);
-  const [error, setError] = useState<ApiError | null>(null);
-  useEffect(() => {
-    const stop = new AbortController();
-    let position = 0;
-    let waiting: Event[] = [];
-    setEvents([]);
-    setError(null);
-    void follow(
-      "EventService/StreamEvents",
-      () => ({ target, afterPosition: String(position) }),
-      {
-        message: (event) => {
-          if (Number(event.position) > position) {
-            position = Number(event.position);
-            waiting.push(event);
-          }
-        },
-        drained: () => {
-          const come = waiting.reverse();
-          waiting = [];
-          setEvents((before) => [...come, ...before].slice(0, KEPT));
-        },
-        failed: setError,
-      },
-      stop.signal,
-    );
-    return () => stop.abort();
-  }, [target]);
-  return { events, error };
-}
-
 function Events({ target }: { target: string }) {
-  const { events, error } = useEvents(target);
+  const followed = useEvents({ target });
+  const [events, error] = [followed.list.value, followed.error.value];
   return (
     <Panel title="Events" side="live" isFlush>
       <Problem error={error} doing="follow the events" />
@@ -125,7 +88,7 @@ function Events({ target }: { target: string }) {
             { title: "when", cell: ({ time }) => <Ago time={time} /> },
             {
               title: "kind",
-              cell: ({ kind = "" }) => <span class={eventTone(kind) === "bad" ? "bad-text" : "strong"}>{kind}</span>,
+              cell: (event) => <EventKind event={event} />,
             },
             {
               title: "what",

@@ -1,4 +1,4 @@
-import { LiveEvents } from "../activity/events";
+import { eventsCommand, LiveEvents } from "../activity/events";
 import { Operations, useOperationFilter } from "../activity/operations";
 import { shellWord } from "../names";
 import { AsCli, PageHead } from "../parts/panel";
@@ -9,10 +9,9 @@ export function ActivityPage() {
   const { query } = location.value;
   const hasOperations = mayCall("OperationService/ListOperations");
   const isEvents = !hasOperations || query.get("view") === "events";
-  const target = query.get("target") ?? "";
   const filter = useOperationFilter();
   const commands = isEvents
-    ? [`rackwright events --follow${target ? ` --target ${shellWord(target)}` : " --new"}`]
+    ? [eventsCommand(query)]
     : [`rackwright operation list${filter ? ` --filter ${shellWord(filter)}` : ""}`];
   return (
     <>

@@ -28,7 +28,7 @@ export function ClusterPage({ params }: PageProps) {
   const id = params["name"] ?? "";
   const name = `clusters/${id}`;
   const called = useCall("ClusterService/GetCluster", { name }, { everyMs: POLL_MS });
-  const events = useEvents(name, false);
+  const events = useEvents({ target: name });
   const newest = events.list.value[0]?.position;
   useEffect(() => {
     if (newest !== undefined) {

@@ -55,10 +55,10 @@ export function MinePage() {
   );
 }
 
-/** The newest operations, and the events since the page was opened. */
+/** The newest operations and events. */
 function ChangesPanel() {
   const { data, error, reload } = useCall("OperationService/ListOperations", { pageSize: SHOWN }, { everyMs: 5_000 });
-  const events = useEvents("", true);
+  const events = useEvents({});
   const operations = data?.operations ?? [];
   const seen = events.list.value;
   return (
@@ -72,7 +72,7 @@ function ChangesPanel() {
         {operations.length > 0 && <OperationTable operations={operations} hasTarget changed={reload} />}
       </Panel>
       {seen.length > 0 && (
-        <Panel title="Events since you opened this page" isFlush>
+        <Panel title="Events" isFlush>
           <EventTable events={seen.slice(0, SHOWN)} hasTarget caption="Events, newest first" />
         </Panel>
       )}
