@@ -110,10 +110,13 @@ fn json_path(text: &str) -> Result<JsonPath, String> {
     JsonPath::parse(text).map_err(|fault| {
         let before = text.get(..fault.position()).unwrap_or(text);
         let character = before.chars().count() + 1;
-        format!(
-            "the JSONPath has a fault at character {character}: {}; a path begins with $, as in $[*].name",
-            fault.message()
-        )
+        let reason = match fault.message() {
+            _ if before.is_empty() => "a path begins with $, as in $[*].name",
+            // The parser's words for any unexpected character.
+            "parser error" => "no part of a path begins here",
+            message => message,
+        };
+        format!("the JSONPath has a fault at character {character}: {reason}")
     })
 }
 
@@ -131,7 +134,8 @@ impl TypedValueParser for OutputParser {
     type Value = Output;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Output, clap::Error> {
-        if !value.to_str().is_some_and(|text| text.starts_with(JSON_PATH)) {
+        let is_path = value.to_str().is_some_and(|text| text.starts_with(JSON_PATH));
+        if !is_path {
             // Refuses other names than the known ones.
             Self::names().parse_ref(command, arg, value)?;
         }
@@ -166,7 +170,15 @@ mod tests {
     #[test]
     fn a_faulty_path_is_refused_at_its_place() {
         let fault = |path: &str| json_path(path).unwrap_err();
-        assert!(fault("name").contains("at character 1: "), "{}", fault("name"));
+        assert_eq!(
+            fault("name"),
+            "the JSONPath has a fault at character 1: a path begins with $, as in $[*].name"
+        );
+        assert!(
+            fault("$.a b").contains("at character 4: no part of a path"),
+            "{}",
+            fault("$.a b")
+        );
         for wrong in ["", "$[", "$.a b", "$[?@.a ==]"] {
             assert!(fault(wrong).contains("a fault at character "), "{wrong}");
         }
