@@ -16,6 +16,19 @@ use tokio::process::{Child, Command};
 /// Generous: browser and control plane share the computer with other tests.
 const TEST_LIMIT: Duration = Duration::from_secs(120);
 const NODES: usize = 4;
+/// The serious violations of a page, each with the first places.
+const AXE: &str = r"
+    const done = arguments[arguments.length - 1];
+    const places = (nodes) => nodes.slice(0, 3).map(({ html }) => html.slice(0, 200)).join(' ');
+    axe.run(document, { resultTypes: ['violations'] }).then(
+        ({ violations }) => done(
+            violations
+                .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+                .map(({ id, help, nodes }) => `${id}, ${help}: ${places(nodes)}`),
+        ),
+        (error) => done([`axe-core failed: ${error}`]),
+    );
+";
 
 /// A browser, and the program that drives it.
 struct Browser {
@@ -173,8 +186,20 @@ impl Browser {
                 "{path}: {text}"
             );
             self.reported_no_error(path).await;
+            self.is_accessible(path).await;
         }
         paths
+    }
+
+    /// axe-core finds no serious or critical violation of the WCAG rules in the page that is open.
+    async fn is_accessible(&self, place: &str) {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/web/ui/node_modules/axe-core/axe.min.js");
+        let axe = std::fs::read_to_string(&file)
+            .unwrap_or_else(|error| panic!("{}: {error}; `make web` installs axe-core", file.display()));
+        self.driver.execute(axe, Vec::new()).await.expect("axe-core loads");
+        let found = self.driver.execute_async(AXE, Vec::new()).await.expect("axe-core runs");
+        let found: Vec<String> = found.convert().expect("a list of violations");
+        assert!(found.is_empty(), "{place}:\n{}", found.join("\n"));
     }
 
     async fn reported_no_error(&self, place: &str) {
@@ -231,6 +256,7 @@ async fn an_operator_visits_each_page_and_deploys_a_machine() {
     // Without a login there is only the login page.
     browser.open("/nodes").await;
     browser.shows(By::Css("body"), "rackwright console open").await;
+    browser.is_accessible("the login page").await;
     browser.driver.browser_log().await.expect("the refused call");
     browser.log_in(&console, &site.dir().join("cli"), "").await;
     browser.open("/").await;
@@ -243,6 +269,7 @@ async fn an_operator_visits_each_page_and_deploys_a_machine() {
     let node = fleet.node(0).name();
     browser.open(&format!("/nodes/{node}")).await;
     browser.shows(By::Css("main"), "available").await;
+    browser.is_accessible("the page of a node").await;
     browser.click("Deploy").await;
     let choice = browser
         .driver
@@ -253,6 +280,7 @@ async fn an_operator_visits_each_page_and_deploys_a_machine() {
         .await
         .expect("a list");
     select.select_by_partial_text("disk").await.expect("the image");
+    browser.is_accessible("the dialog of a deploy").await;
     browser.click(&format!("Deploy {node}")).await;
     site.until(&node, &["active"], TEST_LIMIT).await;
     // The page follows without a reload.
