@@ -214,6 +214,27 @@ impl Browser {
         assert!(errors.is_empty(), "{place}: {errors:?}");
     }
 
+    /// Chooses an image in the open dialog.
+    async fn choose_image(&self, image: &str) {
+        let query = self.driver.query(By::Css("dialog select"));
+        let choice = query.wait(TEST_LIMIT, Duration::from_millis(100)).first().await;
+        let choice = choice.expect("a choice of images");
+        let select = thirtyfour::components::SelectElement::new(&choice).await;
+        let select = select.expect("a list");
+        select.select_by_partial_text(image).await.expect("the image");
+    }
+
+    /// Types the name of the node, the last field of the open dialog, and confirms.
+    async fn confirm(&self, verb: &str, node: &str) {
+        let fields = self.driver.find_all(By::Css("dialog input[type=text]")).await;
+        let fields = fields.expect("the fields of the dialog");
+        let field = fields.last().expect("a field for the name");
+        field.send_keys(node).await.expect("the name is typed");
+        self.click(&format!("{verb} {node}")).await;
+        self.shows(By::Css("dialog"), "Accepted for 1 node").await;
+        self.click("Close").await;
+    }
+
     async fn end(mut self) {
         self.driver.quit().await.expect("the browser ends");
         self.program.kill().await.expect("chromedriver ends");
@@ -246,6 +267,16 @@ async fn hall(dir: &Path) -> (Console, Fleet) {
     (console, fleet)
 }
 
+/// Waits for the newest operation of a kind on a node.
+fn wait_for(console: &Console, kind: &str, node: &str) {
+    let site = &console.plane.site;
+    let filter = format!("target = nodes/{node} AND kind = {kind}");
+    let operations = site.json(["operation", "list", "--filter", &filter]);
+    let name = operations[0]["name"].as_str().expect("an operation");
+    let id = name.trim_start_matches("operations/");
+    site.cli(["operation", "wait", id, "--timeout", "2m"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_visits_each_page_and_deploys_a_machine() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -271,15 +302,7 @@ async fn an_operator_visits_each_page_and_deploys_a_machine() {
     browser.shows(By::Css("main"), "available").await;
     browser.is_accessible("the page of a node").await;
     browser.click("Deploy").await;
-    let choice = browser
-        .driver
-        .query(By::Css("dialog select"))
-        .wait(TEST_LIMIT, Duration::from_millis(100));
-    let choice = choice.first().await.expect("a choice of images");
-    let select = thirtyfour::components::SelectElement::new(&choice)
-        .await
-        .expect("a list");
-    select.select_by_partial_text("disk").await.expect("the image");
+    browser.choose_image("disk").await;
     browser.is_accessible("the dialog of a deploy").await;
     browser.click(&format!("Deploy {node}")).await;
     site.until(&node, &["active"], TEST_LIMIT).await;
@@ -287,6 +310,18 @@ async fn an_operator_visits_each_page_and_deploys_a_machine() {
     browser.click("Close").await;
     browser.shows(By::Css("main"), "active").await;
     browser.reported_no_error("the deploy").await;
+
+    // What destroys data wants the name typed.
+    browser.click("Reimage").await;
+    browser.choose_image("disk").await;
+    browser.confirm("Reimage", &node).await;
+    wait_for(&console, "reimage", &node);
+    browser.shows(By::Css("main"), "active").await;
+    browser.click("Release").await;
+    browser.confirm("Release", &node).await;
+    wait_for(&console, "release", &node);
+    browser.shows(By::Css("main"), "available").await;
+    browser.reported_no_error("the release").await;
 
     // The end of the session is said at once.
     let sessions = site.json(["session", "list"]);
