@@ -32,7 +32,7 @@ pub async fn all(client: &Client, filter: &str) -> Result<Vec<Node>, CliError> {
             page_size: PAGE,
             page_token,
             filter: filter.to_owned(),
-            read_mask: None,
+            ..ListNodesRequest::default()
         };
         let page = rpc!(client, NodeServiceClient.list_nodes, "list nodes", request).await?;
         Ok((page.nodes, page.next_page_token))

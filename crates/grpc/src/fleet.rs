@@ -1,9 +1,62 @@
-//! Counts of nodes by what they have in common.
+//! Counts of nodes by what they have in common, and orders of nodes.
 
 use std::collections::{BTreeMap, HashMap};
 
 use rackwright_api::v1;
-use rackwright_store::{NodeCount, Scope};
+use rackwright_ground::api_error::ApiError;
+use rackwright_store::{NodeColumn, NodeCount, NodeOrder, NodePlace, Scope};
+
+/// The order of a list of nodes, from a text such as "state_since desc".
+///
+/// # Errors
+/// The text names no field by which the caller may order nodes.
+pub fn order(scope: &Scope, text: &str) -> Result<NodeOrder, ApiError> {
+    let mut words = text.split_whitespace();
+    let (field, direction, more) = (words.next(), words.next(), words.next());
+    let column = match (field, scope) {
+        (None, _) => None,
+        (Some("name"), _) => None,
+        (Some("state"), _) => Some(NodeColumn::State),
+        (Some("state_since"), _) => Some(NodeColumn::StateSince),
+        (Some("sku"), _) => Some(NodeColumn::Sku),
+        (Some("customer"), Scope::Site) => Some(NodeColumn::Customer),
+        (Some("create_time"), _) => Some(NodeColumn::CreateTime),
+        (Some("update_time"), _) => Some(NodeColumn::UpdateTime),
+        (Some(field), _) => {
+            let known = "name, state, state_since, sku, customer, create_time, update_time";
+            let fault = format!("nodes are not ordered by {field:?}, but by {known}");
+            return Err(ApiError::invalid("order_by", fault));
+        }
+    };
+    let descending = match (direction, more) {
+        (None | Some("asc"), None) => false,
+        (Some("desc"), None) if column.is_some() => true,
+        (Some("desc"), None) => {
+            return Err(ApiError::invalid("order_by", "names have no descending order"));
+        }
+        _ => return Err(ApiError::invalid("order_by", "write a field, or a field and desc")),
+    };
+    Ok(NodeOrder { column, descending })
+}
+
+/// The place in a page token; none: the first page.
+#[must_use]
+pub fn place(text: &str) -> Option<NodePlace> {
+    let (id, value) = text.split_once(' ').unwrap_or((text, ""));
+    (!text.is_empty()).then(|| NodePlace {
+        value: value.to_owned(),
+        id: id.to_owned(),
+    })
+}
+
+/// The text of a place in a page token. An id has no spaces.
+#[must_use]
+pub fn place_text(place: &NodePlace) -> String {
+    match place.value.is_empty() {
+        true => place.id.clone(),
+        false => format!("{} {}", place.id, place.value),
+    }
+}
 
 /// A value of one field, as a filter has it; empty: not counted.
 type Field = fn(&NodeCount) -> &str;
@@ -58,6 +111,27 @@ mod tests {
             nodes,
             ..NodeCount::default()
         }
+    }
+
+    #[test]
+    fn orders_are_read_and_places_return_from_page_tokens() {
+        let order = |text: &str| order(&Scope::Site, text);
+        assert_eq!(order("").unwrap(), NodeOrder::default());
+        assert_eq!(order("name").unwrap(), NodeOrder::default());
+        let since = order(" state_since  desc ").unwrap();
+        assert_eq!((since.column, since.descending), (Some(NodeColumn::StateSince), true));
+        for wrong in ["colour", "state down", "state desc, sku", "name desc", "desc"] {
+            assert!(order(wrong).is_err(), "{wrong}");
+        }
+        assert!(super::order(&Scope::Customer("acme".into()), "customer").is_err());
+        for (id, value) in [("a", ""), ("a", "h100 sxm"), ("a-1", " x")] {
+            let at = NodePlace {
+                value: value.into(),
+                id: id.into(),
+            };
+            assert_eq!(place(&place_text(&at)), Some(at));
+        }
+        assert_eq!(place(""), None);
     }
 
     #[test]

@@ -332,20 +332,25 @@ impl NodeService for Nodes {
         let request = request.into_inner();
         let filter = names::parse_filter(&request.filter, customer_view::node_filter(&scope))?;
         names::mask_node(v1::Node::default(), request.read_mask.as_ref())?;
+        let order = fleet::order(&scope, &request.order_by)?;
         let limit = names::page_size(request.page_size)?;
+        let narrowed = match request.order_by.is_empty() {
+            true => request.filter.clone(),
+            false => format!("{}\n{}", request.filter, request.order_by),
+        };
         let pages = Pages {
             list: "ListNodes",
-            narrowed: &request.filter,
+            narrowed: &narrowed,
             limit,
         };
-        let after = pages.after(&request.page_token)?;
-        let records = self
-            .0
-            .store
-            .nodes(&scope, &filter, after, limit)
-            .await
-            .map_err(ApiError::from)?;
-        let next_page_token = pages.token(records.len(), records.last().map(|r| r.id.to_string()));
+        let after = fleet::place(pages.after(&request.page_token)?);
+        let store = &self.0.store;
+        let records = store
+            .nodes_in_order(&scope, &filter, order, after.as_ref(), limit)
+            .await;
+        let records = records.map_err(ApiError::from)?;
+        let last = records.last().map(|record| fleet::place_text(&order.place(record)));
+        let next_page_token = pages.token(records.len(), last);
         let now = clock::now();
         let nodes = records
             .iter()

@@ -1,5 +1,6 @@
 //! Filters over rows, and their SQL.
 
+use crate::NodeRecord;
 use crate::database::Kind;
 
 /// Clauses joined by AND.
@@ -37,6 +38,94 @@ impl Term {
         clause[0].negated = true;
         clause
     }
+}
+
+/// A column by which nodes are ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeColumn {
+    /// The state's name.
+    State,
+    /// When the node entered its state.
+    StateSince,
+    /// Class of the machine.
+    Sku,
+    /// The customer of the claim.
+    Customer,
+    /// When the node was enrolled.
+    CreateTime,
+    /// When the node was last changed.
+    UpdateTime,
+}
+
+/// An order of nodes: by a column (`None`: none), then by id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NodeOrder {
+    /// The column.
+    pub column: Option<NodeColumn>,
+    /// The greatest values of the column first. The ids of equal values ascend nevertheless.
+    pub descending: bool,
+}
+
+impl NodeOrder {
+    /// The value of a node's column, and its id: the place of the node in the order.
+    #[must_use]
+    pub fn place(&self, record: &NodeRecord) -> NodePlace {
+        let value = match self.column {
+            None => String::new(),
+            Some(NodeColumn::State) => record.node.state.as_str().to_owned(),
+            Some(NodeColumn::StateSince) => record.node.since.0.to_string(),
+            Some(NodeColumn::Sku) => record.spec.sku.clone(),
+            Some(NodeColumn::Customer) => record.customer().to_owned(),
+            Some(NodeColumn::CreateTime) => record.created_at.0.to_string(),
+            Some(NodeColumn::UpdateTime) => record.updated_at.0.to_string(),
+        };
+        NodePlace {
+            value,
+            id: record.id.to_string(),
+        }
+    }
+
+    /// The SQL of the column.
+    fn column(&self) -> Option<&'static str> {
+        Some(match self.column? {
+            NodeColumn::State => "n.state",
+            NodeColumn::StateSince => "n.state_since",
+            NodeColumn::Sku => "n.sku",
+            NodeColumn::Customer => "n.customer",
+            NodeColumn::CreateTime => "n.created_at",
+            NodeColumn::UpdateTime => "n.updated_at",
+        })
+    }
+
+    /// The condition of the rows after parameters `$1` (the value) and `$2` (the id), and the order of the rows. Without a
+    /// place, all rows come.
+    pub(crate) fn sql(&self, is_first: bool) -> (String, String) {
+        let Some(column) = self.column() else {
+            return ("$1 = '' AND n.id > $2".to_owned(), "n.id".to_owned());
+        };
+        let (beyond, word) = if self.descending { ("<", " DESC") } else { (">", "") };
+        // Values of the place are texts; those of times are compared as numbers.
+        let value = match self.column {
+            Some(NodeColumn::StateSince | NodeColumn::CreateTime | NodeColumn::UpdateTime) => {
+                "CAST(NULLIF($1, '') AS BIGINT)"
+            }
+            _ => "$1",
+        };
+        let after = match is_first {
+            true => "$1 = '' AND $2 = ''".to_owned(),
+            false => format!("({column} {beyond} {value} OR {column} = {value} AND n.id > $2)"),
+        };
+        (after, format!("{column}{word}, n.id"))
+    }
+}
+
+/// The place of a node in an order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodePlace {
+    /// The value of the order's column; empty where the order has none.
+    pub value: String,
+    /// The id.
+    pub id: String,
 }
 
 /// A filter as SQL conditions, with the values of their parameters.

@@ -90,7 +90,7 @@ pub use events::{EventFilter, EventRow};
 pub use evidence::{ChainEntry, ChainHead, Proof};
 pub use fabric::{ComparisonRow, FabricKeyRow, FabricRow, ImpairedNodeRow, PartitionRow, PartitionRows, TakenKeyRow};
 pub use facility::{AlarmRow, ReadingRow};
-pub use filter::{Clause, Filter, Term};
+pub use filter::{Clause, Filter, NodeColumn, NodeOrder, NodePlace, Term};
 pub use firmware::{FirmwareFileRow, FirmwareSeenRow, FirmwareUpdateRow, WindowRow};
 pub use golden_firmware::{FirmwareValuesRow, GoldenFirmwareRow};
 pub use hints::{Change, Changes};

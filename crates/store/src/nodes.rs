@@ -9,7 +9,7 @@ use rackwright_lifecycle::{
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
-use crate::filter::{self, Conditions, Filter};
+use crate::filter::{self, Conditions, Filter, NodeOrder, NodePlace};
 use crate::seen::readings_text;
 use crate::sql::{Row, statement};
 use crate::{
@@ -173,7 +173,7 @@ impl NodeRecord {
     }
 
     /// The customer of the claim; empty: none.
-    fn customer(&self) -> &str {
+    pub(crate) fn customer(&self) -> &str {
         self.node.claim.as_ref().map_or("", |claim| claim.customer.as_str())
     }
 
@@ -264,13 +264,36 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn nodes(&self, scope: &Scope, filter: &Filter, after: &str, limit: i64) -> Result<Vec<NodeRecord>> {
-        let conditions = Conditions::of(filter, 3, |made, term| filter::of_node(self.kind, made, term));
-        let scope_condition = scope.rows("n.customer", conditions.values.len() + 3);
+        let after = NodePlace {
+            id: after.to_owned(),
+            ..NodePlace::default()
+        };
+        self.nodes_in_order(scope, filter, NodeOrder::default(), Some(&after), limit)
+            .await
+    }
+
+    /// Nodes in an order, after a place in it (`None`: from its beginning), at most `limit`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn nodes_in_order(
+        &self,
+        scope: &Scope,
+        filter: &Filter,
+        order: NodeOrder,
+        after: Option<&NodePlace>,
+        limit: i64,
+    ) -> Result<Vec<NodeRecord>> {
+        let conditions = Conditions::of(filter, 4, |made, term| filter::of_node(self.kind, made, term));
+        let scope_condition = scope.rows("n.customer", conditions.values.len() + 4);
+        let (beyond, order) = order.sql(after.is_none());
         let sql = format!(
-            "{COLUMNS} WHERE n.id > $1{}{scope_condition} ORDER BY n.id LIMIT $2",
+            "{COLUMNS} WHERE {beyond}{}{scope_condition} ORDER BY {order} LIMIT $3",
             conditions.sql
         );
-        let query = statement(sql).bind(after).bind(limit);
+        let first = NodePlace::default();
+        let after = after.unwrap_or(&first);
+        let query = statement(sql).bind(&after.value).bind(&after.id).bind(limit);
         let query = conditions.values.iter().fold(query, |query, value| query.bind(value));
         scope
             .bind(query)

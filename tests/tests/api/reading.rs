@@ -45,7 +45,7 @@ fn ask(page_size: i32, page_token: &str, filter: &str) -> v1::ListNodesRequest {
         page_size,
         page_token: page_token.into(),
         filter: filter.into(),
-        read_mask: None,
+        ..v1::ListNodesRequest::default()
     }
 }
 

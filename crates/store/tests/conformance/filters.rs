@@ -1,7 +1,7 @@
 //! Filters over nodes, and pages.
 
 use rackwright_lifecycle::{Bmc, Effect, Power, Reading, State, Wait};
-use rackwright_store::{Filter, NodeCount, NodeRecord, Readings, Scope, Term};
+use rackwright_store::{Filter, NodeColumn, NodeCount, NodeOrder, NodeRecord, Readings, Scope, Term};
 
 use super::support::{Lab, at, node, node_in, rest};
 
@@ -206,6 +206,44 @@ async fn pages_are_in_order_and_show_every_node_once() {
     }
     let wanted: Vec<_> = (0..25).map(|n| format!("n{n:02}")).collect();
     assert_eq!(seen, wanted);
+}
+
+#[tokio::test]
+async fn nodes_come_in_order_and_page_by_page() {
+    let lab = four().await;
+    let read = async |order: NodeOrder| {
+        let mut seen: Vec<String> = Vec::new();
+        let mut after = None;
+        loop {
+            let page = lab
+                .store
+                .nodes_in_order(&Scope::Site, &Vec::new(), order, after.as_ref(), 3)
+                .await;
+            let page = page.unwrap();
+            seen.extend(page.iter().map(|record| record.id.to_string()));
+            let Some(last) = page.last() else { break };
+            after = Some(order.place(last));
+        }
+        seen
+    };
+    let by = |column, descending| NodeOrder {
+        column: Some(column),
+        descending,
+    };
+    assert_eq!(read(NodeOrder::default()).await, ["a", "b", "c", "d"]);
+    assert_eq!(read(by(NodeColumn::Sku, false)).await, ["b", "d", "a", "c"]);
+    assert_eq!(read(by(NodeColumn::Sku, true)).await, ["a", "c", "b", "d"]);
+    assert_eq!(read(by(NodeColumn::State, false)).await, ["c", "a", "b", "d"]);
+    for column in [
+        NodeColumn::StateSince,
+        NodeColumn::Customer,
+        NodeColumn::CreateTime,
+        NodeColumn::UpdateTime,
+    ] {
+        for descending in [false, true] {
+            assert_eq!(read(by(column, descending)).await, ["a", "b", "c", "d"], "{column:?}");
+        }
+    }
 }
 
 #[tokio::test]
