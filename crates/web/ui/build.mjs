@@ -21,6 +21,7 @@ await build({ ...script, entryPoints: ["src/main.tsx"], outfile: join(dist, "app
 // The page of a console loads the terminal. `document` is another one there: see the injected file.
 await build({
   ...script,
+  legalComments: "eof",
   entryPoints: ["src/console/terminal.ts"],
   outfile: join(dist, "terminal.js"),
   inject: ["src/console/styled-document.ts"],
