@@ -35,7 +35,8 @@ export class Uploads {
     this.world.operations.unshift(operation);
     setTimeout(() => {
       Object.assign(operation, { done: true, endTime: iso(Date.now()) });
-      const version = { name: versionOf(imageId), createTime: iso(Date.now()), logicalBytes: sizeBytes, sourceSha256: sha256 };
+      const name = versionOf(imageId);
+      const version = { name, createTime: iso(Date.now()), logicalBytes: sizeBytes, sourceSha256: sha256 };
       this.images.push({ name: `images/${imageId}`, versions: [version], metadata: {} });
     }, 5_000).unref();
     return operation;

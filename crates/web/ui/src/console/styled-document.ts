@@ -1,6 +1,6 @@
 // xterm writes style elements and style attributes, which the console's Content-Security-Policy blocks. In the bundle of the
-// terminal, `document` is this document (build.mjs). Its text of styles goes into constructed style sheets and into style objects,
-// which the policy allows.
+// terminal, `document` is the document of this file (build.mjs). It puts the text of styles into constructed style sheets and
+// style objects, which the policy allows.
 const real = globalThis.document;
 
 export const styledDocument: Document = new Proxy(real, {

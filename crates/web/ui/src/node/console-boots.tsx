@@ -94,8 +94,17 @@ function Recording({ node, boot }: { node: string; boot: number }) {
 }
 
 // Escape sequences, and control characters except tabs and ends of lines.
-// eslint-disable-next-line no-control-regex
-const CONTROLS = /\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/g;
+const CONTROLS = new RegExp(
+  [
+    /\x1b\[[0-?]*[ -/]*[@-~]/,
+    /\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)/,
+    /\x1b[ -/]*[0-~]/,
+    /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/,
+  ]
+    .map(({ source }) => source)
+    .join("|"),
+  "g",
+);
 
 /** The text without what only a terminal understands. */
 function plain(raw: string): string {
