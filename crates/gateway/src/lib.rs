@@ -5,16 +5,19 @@
 //! the request stay, and the path is that of the gRPC method: the services check the caller of each form by the same code.
 //! The body of a request is read only when the service behind the gateway reads it.
 //!
-//! The paths of a table give the same methods a REST form: `GET /v1/nodes/n1` is a call of `GetNode`.
+//! The paths of a table give the same methods a REST form: `GET /v1/nodes/n1` is a call of `GetNode`. A `PUT` of raw bytes
+//! is a stream of requests, and a WebSocket is a call with streams in both directions.
 //!
 //! JSON has the form of the [protobuf JSON mapping](https://protobuf.dev/programming-guides/json/).
 
 mod error;
 mod methods;
 mod openapi;
+mod parts;
 mod request;
 mod response;
 mod rest;
+mod websocket;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -32,7 +35,8 @@ pub use self::error::code_name;
 pub use self::methods::{DescriptorError, Methods};
 use self::request::{Call, Protocol};
 pub use self::rest::TableError;
-use self::rest::Unrouted;
+use self::rest::{Form, Unrouted};
+use self::websocket::Socket;
 
 /// The path of the OpenAPI document.
 const OPENAPI: &str = "/openapi.json";
@@ -85,6 +89,10 @@ where
         match self.opened(request) {
             Ok(Opened::Grpc(request)) => Box::pin(self.inner.call(request)),
             Ok(Opened::Call(call, request)) => self.forward(*call, request),
+            Ok(Opened::Socket(socket, request)) => {
+                let (methods, answer) = (self.methods.clone(), self.inner.call(request));
+                Box::pin(async move { Ok::<_, Infallible>(socket.answered(&methods, answer.await?)) })
+            }
             Ok(Opened::OpenApi) => Box::pin(openapi(self.methods.clone(), self.openapi.clone())),
             Err(response) => Box::pin(std::future::ready(Ok(*response))),
         }
@@ -97,6 +105,8 @@ enum Opened {
     Grpc(Request<Body>),
     /// A Connect or REST request, as a gRPC request.
     Call(Box<Call>, Request<Body>),
+    /// A request for a WebSocket, as a gRPC request.
+    Socket(Box<Socket>, Request<Body>),
     /// A request of the OpenAPI document.
     OpenApi,
 }
@@ -124,14 +134,7 @@ where
             };
         }
         if uri.path().starts_with(rest::ROOT) {
-            let routes = methods.routes();
-            let found = routes.find(request.method(), uri.path(), uri.query(), request.headers());
-            let is_head = request.method() == Method::HEAD;
-            let call = found.and_then(|routed| Call::rest(routed, request, rights).map_err(Unrouted::Status));
-            return match call {
-                Ok((call, request)) => Ok(Opened::Call(Box::new(call), request)),
-                Err(unrouted) => Err(Box::new(response::unrouted(methods, &unrouted, is_head))),
-            };
+            return self.routed(request);
         }
         // Before a browser sends one of these content types to another site, it asks that site for permission.
         let is_post = request.method() == Method::POST;
@@ -142,6 +145,27 @@ where
             },
             None if is_post && request::is_grpc(request.headers()) => Ok(Opened::Grpc(request)),
             None => Err(Box::new(response::unsupported(methods, is_post))),
+        }
+    }
+
+    /// The call of a REST request.
+    fn routed(&self, request: Request<Body>) -> Result<Opened, Box<Response<Body>>> {
+        let (methods, rights, uri) = (&self.methods, self.rights, request.uri());
+        let found = methods
+            .routes()
+            .find(request.method(), uri.path(), uri.query(), request.headers());
+        let is_head = request.method() == Method::HEAD;
+        let refuse = |unrouted: &Unrouted| Box::new(response::unrouted(methods, unrouted, is_head));
+        let routed = found.map_err(|unrouted| refuse(&unrouted))?;
+        if let Form::WebSocket(_) = routed.form {
+            return match Socket::open(routed, request, rights) {
+                Ok((socket, request)) => Ok(Opened::Socket(Box::new(socket), request)),
+                Err(refused) => Err(Box::new(response::no_websocket(methods, &refused))),
+            };
+        }
+        match Call::rest(routed, request, rights) {
+            Ok((call, request)) => Ok(Opened::Call(Box::new(call), request)),
+            Err(status) => Err(refuse(&Unrouted::Status(status))),
         }
     }
 

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use http::Method;
 use prost_reflect::{Cardinality, EnumDescriptor, FieldDescriptor, FileDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value, json};
 
 use crate::methods::Methods;
-use crate::rest::{MUTATION, ROOT, Route, Segment};
+use crate::rest::{Form, MUTATION, ROOT, Route, Segment};
 
 /// Fields of a message inside a message that the query may set, such as `mutation.idempotency_key`.
 const QUERY_DEPTH: usize = 2;
@@ -118,10 +117,8 @@ fn operation(route: &Route, names: &[String], schemas: &mut Schemas) -> Value {
         .iter()
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
         .collect();
-    let takes_query = matches!(route.verb, Method::GET | Method::DELETE);
-    if takes_query {
-        let variable = route.variable.as_ref().map(|(field, _, _)| field.as_str());
-        query(&input, "", QUERY_DEPTH, variable, schemas, &mut parameters);
+    if route.takes_query() {
+        query_of(route, schemas, &mut parameters);
     }
     if input.get_field_by_name(MUTATION).is_some() {
         for (name, description) in [
@@ -140,11 +137,18 @@ fn operation(route: &Route, names: &[String], schemas: &mut Schemas) -> Value {
         true => "application/jsonl",
         false => "application/json",
     };
-    let output = schemas.of_message(&method.output());
+    let (code, result) = match route.form {
+        Form::WebSocket(_) => ("101", json!({"description": "The connection is a WebSocket"})),
+        Form::Message | Form::Bytes(_) => {
+            let output = schemas.of_message(&method.output());
+            let content = json!({content_type: {"schema": output}});
+            ("200", json!({"description": "The result", "content": content}))
+        }
+    };
     let mut operation = json!({
         "tags": [method.parent_service().name()],
         "responses": {
-            "200": {"description": "The result", "content": {content_type: {"schema": output}}},
+            code: result,
             "default": {
                 "description": "An error",
                 "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{ERROR}")}}},
@@ -158,13 +162,40 @@ fn operation(route: &Route, names: &[String], schemas: &mut Schemas) -> Value {
         if !parameters.is_empty() {
             fields.insert("parameters".to_owned(), parameters.clone().into());
         }
-        if !takes_query {
-            let body = schemas.of_message(&input);
-            let body = json!({"required": true, "content": {"application/json": {"schema": body}}});
+        let content = match route.form {
+            Form::Message if !route.takes_query() => {
+                Some(json!({"application/json": {"schema": schemas.of_message(&input)}}))
+            }
+            Form::Bytes(_) => Some(json!({"application/octet-stream": {}})),
+            Form::Message | Form::WebSocket(_) => None,
+        };
+        if let Some(content) = content {
+            let body = json!({"required": true, "content": content});
             fields.insert("requestBody".to_owned(), body);
         }
     }
     operation
+}
+
+/// The parameters of a route's query.
+fn query_of(route: &Route, schemas: &mut Schemas, parameters: &mut Vec<Value>) {
+    let input = route.method.input();
+    let variable = route.variable.as_ref().map(|(field, _, _)| field.as_str());
+    let inner = route.query_field().and_then(|outer| {
+        let field = input.get_field_by_name(outer)?;
+        field.kind().as_message().cloned()
+    });
+    match (inner, &route.form) {
+        (Some(inner), _) => {
+            let variable = variable.and_then(|path| path.rsplit_once('.')).map(|(_, name)| name);
+            query(&inner, "", QUERY_DEPTH, variable, schemas, parameters);
+        }
+        (None, Form::Bytes(data)) => {
+            query(&input, "", QUERY_DEPTH, variable, schemas, parameters);
+            parameters.retain(|parameter| parameter["name"] != data.name());
+        }
+        (None, _) => query(&input, "", QUERY_DEPTH, variable, schemas, parameters),
+    }
 }
 
 /// The fields of a message as parameters of the query.

@@ -8,14 +8,15 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use http_body::Frame;
-use prost_reflect::MethodDescriptor;
+use prost_reflect::{FieldDescriptor, MethodDescriptor};
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
 
 use crate::PeerRights;
 use crate::methods::{Methods, from_json};
-use crate::rest::Routed;
+use crate::parts::PartsBody;
+use crate::rest::{Form, Routed};
 
 /// Bytes before a message: a byte of flags, and the length. gRPC and the streams of Connect have the same form.
 pub(crate) const PREFIX: usize = 5;
@@ -137,7 +138,7 @@ impl Call {
             return Err(Status::unimplemented(message));
         }
         let limit = (rights.limit)(request.extensions(), path);
-        Self::of((protocol, false), method, Bytes::new(), request, limit)
+        Self::of((protocol, false), method, (Bytes::new(), None), request, limit)
     }
 
     /// The gRPC request of a REST request.
@@ -149,15 +150,15 @@ impl Call {
         request: Request<Body>,
         rights: PeerRights,
     ) -> Result<(Self, Request<Body>), Status> {
-        let Routed { method, fields } = routed;
+        let Routed { method, form, fields } = routed;
         let is_json = Protocol::of(request.headers()).is_some_and(|given| given == Protocol::JSON);
         // A page of another site can make a browser send some other content types without asking first.
         if matches!(*request.method(), Method::POST | Method::PATCH) && !is_json {
             return Err(Status::invalid_argument("Content-Type: application/json is needed"));
         }
-        let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
+        let path = path(&method);
         let limit = match *request.method() {
-            Method::POST | Method::PATCH => (rights.limit)(request.extensions(), &path),
+            Method::POST | Method::PUT | Method::PATCH => (rights.limit)(request.extensions(), &path),
             _ => 0,
         };
         // The response of a call such as `:deploy` is another resource than the one of the path.
@@ -167,13 +168,18 @@ impl Call {
         head.method = Method::POST;
         head.uri = path.parse().map_err(|_| Status::internal("the method has no path"))?;
         let request = Request::from_parts(head, body);
-        Self::of((protocol, has_tag), method, fields.into(), request, limit)
+        let data = match form {
+            Form::Bytes(data) => Some(data),
+            Form::Message | Form::WebSocket(_) => None,
+        };
+        Self::of((protocol, has_tag), method, (fields.into(), data), request, limit)
     }
 
+    /// With `data` the body is raw bytes for this field.
     fn of(
         (protocol, has_tag): (Protocol, bool),
         method: MethodDescriptor,
-        fields: Bytes,
+        (fields, data): (Bytes, Option<FieldDescriptor>),
         request: Request<Body>,
         limit: usize,
     ) -> Result<(Self, Request<Body>), Status> {
@@ -189,25 +195,32 @@ impl Call {
             fields,
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(Duration::from_millis(timeout))),
         };
-        head.headers
-            .insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        head.headers.insert(TE, HeaderValue::from_static("trailers"));
-        let body = RequestBody {
-            body,
-            call: call.clone(),
-            limit,
-            read: BytesMut::new(),
-            is_done: false,
+        let body = match data {
+            Some(data) => Body::new(PartsBody::new(body, data, call.fields.clone(), limit)),
+            None => Body::new(RequestBody {
+                body,
+                call: call.clone(),
+                limit,
+                read: BytesMut::new(),
+                is_done: false,
+            }),
         };
-        Ok((call, Request::from_parts(head, Body::new(body))))
+        Ok((call, Request::from_parts(head, body)))
     }
 }
 
-/// The headers that are metadata of a call: those of HTTP and of Connect are left out.
-fn metadata(headers: HeaderMap) -> HeaderMap {
+/// The path of a method's gRPC requests.
+pub(crate) fn path(method: &MethodDescriptor) -> String {
+    format!("/{}/{}", method.parent_service().full_name(), method.name())
+}
+
+/// The headers of the gRPC request: the metadata among the given headers, and those that gRPC needs. Headers of HTTP, of
+/// WebSockets and of Connect are left out.
+pub(crate) fn metadata(headers: HeaderMap) -> HeaderMap {
     let is_metadata = |name: &HeaderName| match name.as_str() {
-        "accept-encoding" | "content-encoding" | "content-length" | "content-type" | "host" | "te" => false,
-        name => !name.starts_with("connect-"),
+        "accept-encoding" | "connection" | "content-encoding" | "content-length" | "content-type" | "expect"
+        | "host" | "te" | "transfer-encoding" | "upgrade" => false,
+        name => !name.starts_with("connect-") && !name.starts_with("sec-websocket-"),
     };
     let mut kept = HeaderMap::new();
     let mut last = None;
@@ -218,6 +231,8 @@ fn metadata(headers: HeaderMap) -> HeaderMap {
             kept.append(name.clone(), value);
         }
     }
+    kept.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    kept.insert(TE, HeaderValue::from_static("trailers"));
     kept
 }
 
@@ -228,7 +243,7 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
 }
 
-fn check_headers(headers: &HeaderMap, protocol: Protocol) -> Result<(), Status> {
+pub(crate) fn check_headers(headers: &HeaderMap, protocol: Protocol) -> Result<(), Status> {
     if let Some(name) = headers.keys().find(|name| name.as_str().starts_with("grpc-")) {
         return Err(Status::invalid_argument(format!(
             "{name}: this header is for gRPC requests"
@@ -277,13 +292,18 @@ impl RequestBody {
             Format::Proto => read,
             Format::Json => from_json(self.call.method.input(), &read, &self.call.fields)?.into(),
         };
-        let length = u32::try_from(message.len()).map_err(|_| Status::resource_exhausted("the message is too long"))?;
-        let mut framed = BytesMut::with_capacity(PREFIX + message.len());
-        framed.put_u8(0);
-        framed.put_u32(length);
-        framed.put(message);
-        Ok(framed.freeze())
+        framed(&message)
     }
+}
+
+/// A message as in the body of a gRPC request.
+pub(crate) fn framed(message: &[u8]) -> Result<Bytes, Status> {
+    let length = u32::try_from(message.len()).map_err(|_| Status::resource_exhausted("the message is too long"))?;
+    let mut framed = BytesMut::with_capacity(PREFIX + message.len());
+    framed.put_u8(0);
+    framed.put_u32(length);
+    framed.put(message);
+    Ok(framed.freeze())
 }
 
 /// The only message of a stream.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, ETAG};
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, ETAG, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body as _, Frame};
@@ -17,6 +17,7 @@ use crate::error::{Error, RestError, http_status};
 use crate::methods::{Methods, to_json, version};
 use crate::request::{COMPRESSED, Call, Format, PREFIX, Protocol, Style};
 use crate::rest::Unrouted;
+use crate::websocket::{self, Refused};
 
 /// The flag of the last message of a stream.
 const END: u8 = 0b10;
@@ -53,6 +54,17 @@ pub(crate) fn unsupported(methods: &Methods, is_post: bool) -> Response<Body> {
     };
     let head = Response::new(()).into_parts().0;
     rest_failure(head, methods, &Status::unimplemented(message), http_status)
+}
+
+/// The response to a request that cannot open a WebSocket.
+pub(crate) fn no_websocket(methods: &Methods, refused: &Refused) -> Response<Body> {
+    let mut head = Response::new(()).into_parts().0;
+    if refused.http_status == StatusCode::UPGRADE_REQUIRED {
+        head.headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        let version = HeaderValue::from_static(websocket::VERSION);
+        head.headers.insert(SEC_WEBSOCKET_VERSION, version);
+    }
+    rest_failure(head, methods, &refused.status, refused.http_status)
 }
 
 /// The error of a REST request.
@@ -152,7 +164,7 @@ fn is_protocol(name: &HeaderName) -> bool {
     name.as_str().starts_with("grpc-") || name == CONTENT_TYPE || name == CONTENT_LENGTH
 }
 
-fn remove_protocol(headers: &mut HeaderMap) {
+pub(crate) fn remove_protocol(headers: &mut HeaderMap) {
     let names: Vec<HeaderName> = headers.keys().filter(|name| is_protocol(name)).cloned().collect();
     for name in names {
         headers.remove(name);
@@ -171,7 +183,12 @@ fn failure(mut head: Parts, protocol: Protocol, methods: &Methods, status: &Stat
     Response::from_parts(head, whole(json(&Error::of(status, methods))))
 }
 
-fn rest_failure(mut head: Parts, methods: &Methods, status: &Status, http_status: StatusCode) -> Response<Body> {
+pub(crate) fn rest_failure(
+    mut head: Parts,
+    methods: &Methods,
+    status: &Status,
+    http_status: StatusCode,
+) -> Response<Body> {
     head.status = http_status;
     head.headers
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -237,7 +254,7 @@ fn formatted(call: &Call, message: Bytes) -> Result<Bytes, Status> {
 }
 
 /// Takes the next gRPC message from the read bytes. `None`: it is not there yet.
-fn next_message(read: &mut BytesMut) -> Result<Option<Bytes>, Status> {
+pub(crate) fn next_message(read: &mut BytesMut) -> Result<Option<Bytes>, Status> {
     let Some(prefix) = read.get(..PREFIX) else {
         return Ok(None);
     };

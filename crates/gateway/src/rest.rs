@@ -6,12 +6,14 @@ use std::fmt;
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use percent_encoding::percent_decode_str;
 use prost::Message as _;
-use prost_reflect::{Cardinality, DynamicMessage, Kind, MessageDescriptor, MethodDescriptor};
+use prost_reflect::{Cardinality, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor};
 use serde_json::{Map, Value, json};
 use tonic::Status;
 
 use crate::methods::{Methods, invalid};
 
+/// The verb of a WebSocket in the table. The request is a `GET`.
+const WEBSOCKET: &str = "WEBSOCKET";
 /// Before the paths of the table.
 pub(crate) const ROOT: &str = "/v1/";
 /// The field of a changing request with the key and the version.
@@ -42,10 +44,22 @@ pub(crate) enum Segment {
     Any,
 }
 
+/// How a path carries the messages of its method.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The request is one message.
+    Message,
+    /// The request's body is raw bytes. They become this field of a stream of messages.
+    Bytes(FieldDescriptor),
+    /// A WebSocket carries messages in both directions. The binary ones are this field.
+    WebSocket(FieldDescriptor),
+}
+
 /// A path with its method.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) verb: Method,
+    pub(crate) form: Form,
     pub(crate) segments: Vec<Segment>,
     /// The word after the last colon.
     pub(crate) action: Option<String>,
@@ -65,7 +79,9 @@ pub(crate) struct Routes {
 #[derive(Debug)]
 pub(crate) struct Routed {
     pub(crate) method: MethodDescriptor,
-    /// The encoded fields from path, query and headers. They are merged into the message of the body.
+    pub(crate) form: Form,
+    /// The encoded fields from path, query and headers. They are merged into the message of the body, or into the first
+    /// message of a stream.
     pub(crate) fields: Vec<u8>,
 }
 
@@ -97,24 +113,66 @@ impl Unrouted {
     }
 }
 
+impl Form {
+    fn of(verb: &str, method: &MethodDescriptor) -> Result<Self, String> {
+        let name = method.full_name();
+        let has_bytes = |message: &MessageDescriptor| {
+            bytes_field(message).ok_or_else(|| format!("{} does not have one field of bytes", message.full_name()))
+        };
+        match (verb, method.is_client_streaming(), method.is_server_streaming()) {
+            ("PUT", true, false) => Ok(Self::Bytes(has_bytes(&method.input())?)),
+            (WEBSOCKET, true, true) => {
+                has_bytes(&method.output())?;
+                Ok(Self::WebSocket(has_bytes(&method.input())?))
+            }
+            ("PUT", ..) => Err(format!("{name} is not a stream of requests with one response")),
+            (WEBSOCKET, ..) => Err(format!("{name} does not stream in both directions")),
+            (_, true, _) => Err(format!("{name} streams its requests")),
+            (_, false, _) => Ok(Self::Message),
+        }
+    }
+}
+
+/// The only field of bytes of a message.
+pub(crate) fn bytes_field(message: &MessageDescriptor) -> Option<FieldDescriptor> {
+    let mut found = message
+        .fields()
+        .filter(|field| field.kind() == Kind::Bytes && !field.is_list());
+    found.next().filter(|_| found.next().is_none())
+}
+
 impl Route {
+    /// Whether the query has fields of the request.
+    pub(crate) fn takes_query(&self) -> bool {
+        matches!(self.verb, Method::GET | Method::DELETE | Method::PUT)
+    }
+
+    /// The field of the request with the fields of the query. `None`: the request itself has them. A WebSocket's fields are
+    /// those of the message with the variable of the path.
+    pub(crate) fn query_field(&self) -> Option<&str> {
+        let (variable, _, _) = self.variable.as_ref()?;
+        match self.form {
+            Form::WebSocket(_) => variable.rsplit_once('.').map(|(outer, _)| outer),
+            Form::Message | Form::Bytes(_) => None,
+        }
+    }
+
     fn parse(line: &str, methods: &Methods, package: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [verb, path, method] = words.as_slice() else {
             return Err("it does not have a verb, a path and a method".to_owned());
         };
-        let verb = match *verb {
-            "GET" => Method::GET,
-            "POST" => Method::POST,
-            "PATCH" => Method::PATCH,
-            "DELETE" => Method::DELETE,
-            other => return Err(format!("{other} is not GET, POST, PATCH or DELETE")),
-        };
         let found = methods.get(&format!("/{package}.{method}"));
         let method = found.ok_or_else(|| format!("there is no method {method}"))?.clone();
-        if method.is_client_streaming() {
-            return Err(format!("{} streams its requests", method.full_name()));
-        }
+        let form = Form::of(verb, &method)?;
+        let verb = match *verb {
+            "GET" | WEBSOCKET => Method::GET,
+            "POST" => Method::POST,
+            "PUT" => Method::PUT,
+            "PATCH" => Method::PATCH,
+            "DELETE" => Method::DELETE,
+            other => return Err(format!("{other} is not GET, POST, PUT, PATCH, DELETE or {WEBSOCKET}")),
+        };
         let path = path
             .strip_prefix(ROOT)
             .ok_or_else(|| format!("{path} does not begin with {ROOT}"))?;
@@ -146,6 +204,7 @@ impl Route {
         }
         Ok(Self {
             verb,
+            form,
             segments,
             action,
             variable,
@@ -252,6 +311,7 @@ impl Routes {
             let fields = fields(route, &segments, query, headers).map_err(Unrouted::Status)?;
             return Ok(Routed {
                 method: route.method.clone(),
+                form: route.form.clone(),
                 fields,
             });
         }
@@ -268,7 +328,7 @@ impl Routes {
 fn fields(route: &Route, segments: &[&str], query: Option<&str>, headers: &HeaderMap) -> Result<Vec<u8>, Status> {
     let input = route.method.input();
     let mut fields = Map::new();
-    let takes_query = matches!(route.verb, Method::GET | Method::DELETE);
+    let takes_query = route.takes_query();
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decoded(&name.replace('+', " "))?, decoded(&value.replace('+', " "))?);
@@ -278,6 +338,14 @@ fn fields(route: &Route, segments: &[&str], query: Option<&str>, headers: &Heade
                 route.verb
             )));
         }
+        if matches!(&route.form, Form::Bytes(data) if data.name() == name || data.json_name() == name) {
+            return Err(Status::invalid_argument(format!(
+                "{name}: the body of the request has it"
+            )));
+        }
+        let name = route
+            .query_field()
+            .map_or_else(|| name.clone(), |outer| format!("{outer}.{name}"));
         set(&mut fields, &input, &name, &value)?;
     }
     if let Some((field, first, last)) = &route.variable {

@@ -37,6 +37,7 @@ mod firmware;
 mod fleet;
 mod grants;
 mod health;
+mod http1;
 mod images;
 mod members;
 mod metering;
@@ -149,13 +150,16 @@ pub async fn run(core: Arc<Core>, api: Listening, web: Option<Listening>) -> Res
         core: core.clone(),
     };
     let accepted = tls::accept(&core, api.0, api.1, core.listeners.api.clone());
-    let (strangers, known) = split_by_identity(accepted);
+    let (strangers, known) = split(accepted, |connection| connection.identity.is_some());
     let serve_web = async {
         let site = web::Site::new(&core);
         match (web, site) {
             (Some((listener, tls)), Some(site)) => {
                 let accepted = tls::accept(&core, listener, tls, core.listeners.web.clone());
-                stack.serve(for_browsers(), accepted, Some(site)).await
+                let (http1, http2) = split(accepted, speaks_http2);
+                let over_http1 = http1::serve(http1, stack.service(site.clone()), core.stop.clone());
+                let ((), served) = tokio::join!(over_http1, stack.serve(for_browsers(), http2, Some(site)));
+                served
             }
             _ => Ok(()),
         }
@@ -198,7 +202,6 @@ fn for_known() -> Server {
 /// callers.
 fn for_browsers() -> Server {
     Server::builder()
-        .accept_http1(true)
         .initial_stream_window_size(STRANGERS_WINDOW)
         .initial_connection_window_size(STRANGERS_WINDOW)
         .max_concurrent_streams(BROWSER_CALLS)
@@ -214,6 +217,12 @@ struct Stack {
 }
 
 impl Stack {
+    /// The services with all layers, for the web console.
+    fn service(&self, site: Arc<web::Site>) -> Layered<Routes> {
+        let shared = (&self.refusals, &self.methods);
+        around(self.services.clone().prepare(), &self.core, shared, Some(site))
+    }
+
     /// Serves connections until the core stops; `site` is the web console of a listener for browsers.
     async fn serve(
         &self,
@@ -334,21 +343,27 @@ async fn report_part_health(core: Arc<Core>, health: HealthReporter) {
     }
 }
 
-/// Divides connections by whether they have a certificate, because they have different limits.
-fn split_by_identity(mut accepted: mpsc::Receiver<Accepted>) -> (mpsc::Receiver<Accepted>, mpsc::Receiver<Accepted>) {
-    let ((strangers, to_strangers), (known, to_known)) = (mpsc::channel(1), mpsc::channel(1));
+/// Divides connections that have different limits: first those without the property, then those with it.
+fn split(
+    mut accepted: mpsc::Receiver<Accepted>,
+    has_property: fn(&Accepted) -> bool,
+) -> (mpsc::Receiver<Accepted>, mpsc::Receiver<Accepted>) {
+    let ((without, to_without), (with, to_with)) = (mpsc::channel(1), mpsc::channel(1));
     tokio::spawn(async move {
         while let Some(connection) = accepted.recv().await {
-            let server = match connection.identity {
-                None => &strangers,
-                Some(_) => &known,
-            };
+            let server = if has_property(&connection) { &with } else { &without };
             if server.send(connection).await.is_err() {
                 return;
             }
         }
     });
-    (to_strangers, to_known)
+    (to_without, to_with)
+}
+
+/// Whether the handshake chose HTTP/2. Clients without ALPN speak HTTP/1.1.
+fn speaks_http2(connection: &Accepted) -> bool {
+    let chosen = connection.stream.get_ref().1.alpn_protocol();
+    chosen.is_some_and(|protocol| protocol == b"h2")
 }
 
 /// All services. Each of their calls checks its caller with `caller`.

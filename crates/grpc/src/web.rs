@@ -26,7 +26,9 @@ use rackwright_lifecycle::{EventKind, seconds};
 use rackwright_store::{EventRow, MemberRow, SessionKind, SessionRow};
 use serde_json::{Value, json};
 use tonic::body::Body;
-use tonic::codegen::http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, ORIGIN, RETRY_AFTER, SET_COOKIE};
+use tonic::codegen::http::header::{
+    AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, ORIGIN, RETRY_AFTER, SET_COOKIE, UPGRADE,
+};
 use tonic::codegen::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use tonic::{Code, Status};
 use tower::Service;
@@ -197,10 +199,10 @@ fn presented(headers: &HeaderMap) -> Option<(SessionKind, &str)> {
 }
 
 /// Whether a page of this web console sends the request. Browsers say so in `Sec-Fetch-Site`, and older ones in `Origin`. A
-/// read may also be typed into the address bar.
+/// read may also be typed into the address bar; a WebSocket is more than a read.
 fn is_own_page(request: &Request<Body>) -> bool {
     let headers = request.headers();
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD) && !headers.contains_key(UPGRADE);
     match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
         Some(b"same-origin") => true,
         Some(b"none") => is_read,
@@ -449,5 +451,7 @@ fn with_cookie(code: StatusCode, secret: &str, age: i64) -> Response<Body> {
     response
 }
 
+#[cfg(test)]
+mod own_page_tests;
 #[cfg(test)]
 mod tests;

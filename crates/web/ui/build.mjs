@@ -9,17 +9,28 @@ const dist = join(here, "..", "dist");
 
 mkdirSync(dist, { recursive: true });
 const common = { absWorkingDir: here, bundle: true, minify: true, legalComments: "none", logLevel: "warning" };
-await build({
+const script = {
   ...common,
-  entryPoints: ["src/main.tsx"],
-  outfile: join(dist, "app.js"),
   format: "esm",
   target: "es2022",
   jsx: "automatic",
   jsxImportSource: "preact",
   charset: "utf8",
+};
+await build({ ...script, entryPoints: ["src/main.tsx"], outfile: join(dist, "app.js") });
+// The page of a console loads the terminal. `document` is another one there: see the injected file.
+await build({
+  ...script,
+  legalComments: "eof",
+  entryPoints: ["src/console/terminal.ts"],
+  outfile: join(dist, "terminal.js"),
+  inject: ["src/console/styled-document.ts"],
+  define: { document: "styledDocument", "window.document": "styledDocument" },
 });
-await build({ ...common, entryPoints: ["src/styles/app.css"], outfile: join(dist, "app.css"), target: "chrome111" });
+const styles = { "app.css": "src/styles/app.css", "terminal.css": "src/console/terminal.css" };
+for (const [name, source] of Object.entries(styles)) {
+  await build({ ...common, entryPoints: [source], outfile: join(dist, name), target: "chrome111" });
+}
 for (const name of ["index.html", "icon.svg"]) {
   copyFileSync(join(here, "src", name), join(dist, name));
 }

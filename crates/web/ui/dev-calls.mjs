@@ -1,7 +1,9 @@
 // Answers calls of the API from the made-up world, by the Connect protocol in JSON.
 import { Clusters, clusterCalls } from "./dev-clusters.mjs";
 import { hallCalls } from "./dev-hall-calls.mjs";
-import { roleCheck, siteCalls } from "./dev-site.mjs";
+import { consoleCalls, consoleStreams } from "./dev-console.mjs";
+import { madeUpImages, roleCheck, siteCalls } from "./dev-site.mjs";
+import { Uploads } from "./dev-uploads.mjs";
 import { iso, random, versionOf } from "./dev-world.mjs";
 import { nodeCalls } from "./dev-node.mjs";
 
@@ -171,7 +173,7 @@ function fabric(world) {
   };
 }
 
-function calls(world) {
+function calls(world, images, uploads) {
   const find = (name) => {
     const node = world.nodes.get(name);
     if (node === undefined) {
@@ -218,7 +220,11 @@ function calls(world) {
     "ClusterService/ListClusters": (request) =>
       page(clusters.list().filter(matcher(request.filter, CLUSTER_FIELDS)), request, "clusters"),
     ...clusterCalls(clusters),
-    ...siteCalls(world, clusters),
+    ...siteCalls(world, clusters, images),
+    ...consoleCalls(),
+    ...uploads.calls((...fault) => {
+      throw new Refusal(...fault);
+    }),
     ...nodeCalls(world, find, random),
   };
 }
@@ -254,6 +260,7 @@ function streams(world) {
       world.eventWatchers.add(tell);
       return () => world.eventWatchers.delete(tell);
     },
+    ...consoleStreams,
     "SiteService/GetSite": (_, send, end) => {
       send({ site: { name: "site", title: "Hall 2, Stavanger", nodes: world.nodes.size } });
       end();
@@ -283,11 +290,17 @@ function stream(run, request, response) {
 
 /** The handler of requests. */
 export function mockApi(world) {
-  const before = calls(world);
+  const images = madeUpImages();
+  const uploads = new Uploads(world, images);
+  const before = calls(world, images, uploads);
   const known = { ...before, ...hallCalls(world, before, (...fault) => new Refusal(...fault)) };
   const followed = streams(world);
   const check = roleCheck(world.role);
   return (request, response) => {
+    if (request.method === "PUT") {
+      uploads.write(request, response);
+      return;
+    }
     const parts = [];
     request.on("data", (part) => parts.push(part));
     request.on("end", () => {

@@ -21,7 +21,8 @@ export function roleCheck(role) {
   };
 }
 
-function imageCalls() {
+/** The images of the made-up world. */
+export function madeUpImages() {
   const version = (image, index) => {
     const name =
       index === 0
@@ -54,6 +55,10 @@ function imageCalls() {
     versions: Array.from({ length: count }, (_, index) => version(name, index)),
     metadata: { labels: name === "ubuntu-hpc" ? { team: "platform" } : {} },
   }));
+  return images;
+}
+
+function imageCalls(images) {
   return {
     "ImageService/ListImages": () => ({ images }),
     "ImageService/DeleteImage": ({ name }) => {
@@ -279,6 +284,6 @@ function discoveryCalls(world) {
   };
 }
 
-export function siteCalls(world, clusters) {
-  return { ...peopleCalls(world), ...imageCalls(), ...usageCalls(world, clusters), ...discoveryCalls(world) };
+export function siteCalls(world, clusters, images) {
+  return { ...peopleCalls(world), ...imageCalls(images), ...usageCalls(world, clusters), ...discoveryCalls(world) };
 }

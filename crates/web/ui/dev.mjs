@@ -3,7 +3,7 @@
 //   node dev.mjs --mock [--nodes 300] [--no-site] [--no-login] [--role viewer|customer-admin|...] [--port 8080]
 //   node dev.mjs --server https://127.0.0.1:7070 --cert member.pem --ca member.ca.pem [--port 8080]
 //
-// Any token logs in. It is no part of the product: it has no TLS, and everybody who reaches it is the member.
+// Consoles are there with --mock alone. Any token logs in. It is no part of the product: it has no TLS, and everybody who reaches it is the member.
 import { readFileSync } from "node:fs";
 import http from "node:http";
 import http2 from "node:http2";
@@ -11,6 +11,7 @@ import { dirname, extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { mockApi } from "./dev-calls.mjs";
+import { openConsole } from "./dev-console.mjs";
 import { World } from "./dev-world.mjs";
 
 const { values: options } = parseArgs({
@@ -119,6 +120,13 @@ const server = http.createServer((request, response) => {
   } else {
     request.resume();
     json(response, 401, { code: "unauthenticated", message: "log in first" });
+  }
+});
+server.on("upgrade", (request, socket) => {
+  if (options.mock && (options["no-login"] || isLoggedIn(request))) {
+    openConsole(request, socket, options.role);
+  } else {
+    socket.end("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n");
   }
 });
 server.listen(Number(options.port), "127.0.0.1", () => console.log(`http://127.0.0.1:${options.port}/login#any`));

@@ -139,7 +139,10 @@ fn each_path_of_the_table_is_the_call_of_its_method() {
             let (_lab, site, operator) = start(&namespace).await;
             let viewer = Api::of_cli(&site.viewer("guest"));
             let all = methods();
-            let lines = REST.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+            // Raw bytes and WebSockets have no call of Connect.
+            let without = ["#", "PUT ", "WEBSOCKET "];
+            let is_compared = |line: &&str| !line.is_empty() && !without.iter().any(|start| line.starts_with(start));
+            let lines = REST.lines().filter(is_compared);
             let mut compared = 0;
             for line in lines {
                 let words: Vec<&str> = line.split_whitespace().collect();

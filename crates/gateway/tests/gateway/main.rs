@@ -5,3 +5,5 @@ mod connect;
 mod console_types;
 mod openapi;
 mod rest;
+mod uploads;
+mod websocket;

@@ -33,9 +33,7 @@ fn each_method_for_members_has_a_path() {
         "/rackwright.v1.AgentService/Register",
         "/rackwright.v1.ControlService/ProveDatabase",
         // They stream their requests.
-        "/rackwright.v1.ConsoleService/AttachConsole",
         "/rackwright.v1.FirmwareService/AddFirmware",
-        "/rackwright.v1.ImageService/WriteUpload",
         "/rackwright.v1.SiteService/ApplySite",
         "/rackwright.v1.SiteService/PlanSite",
     ];
@@ -52,7 +50,16 @@ fn faults_of_a_table_have_their_line() {
             "\n# one\nGET /v1/nodes",
             "line 3 of the table of REST paths: it does not have a verb, a path and a method",
         ),
-        ("PUT /v1/nodes NodeService/ListNodes", "PUT is not GET"),
+        ("HEAD /v1/nodes NodeService/ListNodes", "HEAD is not GET"),
+        (
+            "PUT /v1/nodes NodeService/ListNodes",
+            "is not a stream of requests with one response",
+        ),
+        ("PUT /v1/site SiteService/PlanSite", "does not have one field of bytes"),
+        (
+            "WEBSOCKET /v1/nodes NodeService/WatchNodes",
+            "does not stream in both directions",
+        ),
         ("GET /v2/nodes NodeService/ListNodes", "does not begin with /v1/"),
         (
             "GET /v1/nodes NodeService/Nothing",

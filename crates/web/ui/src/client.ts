@@ -1,6 +1,6 @@
-import type { Methods, Mutation, Streams } from "./api";
+import type { Methods, Mutation, Streams, Upload } from "./api";
 import { deadConnection, reportAnswer, reportLoss, untilUp } from "./connection";
-import { ApiError, readError, unreachable } from "./errors";
+import { ApiError, readError, readRestError, unreachable } from "./errors";
 import { signOutHere } from "./session";
 
 export type Method = keyof Methods;
@@ -56,6 +56,28 @@ export async function call<M extends Method>(
     throw await errorOf(method, response);
   }
   return (await response.json()) as Methods[M]["response"];
+}
+
+/** Appends bytes to an upload: "uploads/{uuid}". The response is the upload. */
+export async function appendTo(upload: string, offset: number, bytes: Blob, signal: AbortSignal): Promise<Upload> {
+  const method = "ImageService/WriteUpload";
+  const headers = { "Content-Type": "application/octet-stream" };
+  const request = { method: "PUT", headers, body: bytes, signal };
+  const response = await fetch(`/v1/${upload}:write?offset=${offset}`, request).catch((error: unknown) => {
+    if (signal.aborted) {
+      throw error;
+    }
+    reportLoss();
+    throw unreachable(method);
+  });
+  reportAnswer();
+  if (response.ok) {
+    return (await response.json()) as Upload;
+  }
+  if (response.status === 401) {
+    signOutHere();
+  }
+  throw readRestError(method, await response.json().catch(() => null), response.status);
 }
 
 /** A name for one change: repeated calls with it make the change once. */
@@ -146,7 +168,7 @@ export async function follow<S extends Stream>(
 }
 
 /** Waits longer after each failure, and never exactly as long as other consoles. */
-function pause(failures: number, signal: AbortSignal): Promise<void> {
+export function pause(failures: number, signal: AbortSignal): Promise<void> {
   const most = BACKOFF_MS[Math.min(failures, BACKOFF_MS.length - 1)] ?? 0;
   return new Promise((resolve) => {
     const timer = window.setTimeout(resolve, most * (0.5 + Math.random() / 2));

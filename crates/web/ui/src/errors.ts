@@ -53,6 +53,18 @@ export function readError(method: string, body: unknown, status: number): ApiErr
   return new ApiError(method, word, message ?? `the server answered with HTTP status ${status}`, hint, fields);
 }
 
+interface RestDetail {
+  "@type"?: string;
+}
+
+/** Reads an error of REST. */
+export function readRestError(method: string, body: unknown, status: number): ApiError {
+  const { error } = (body ?? {}) as { error?: { status?: string; message?: string; details?: RestDetail[] } };
+  const details = error?.details?.map((debug) => ({ type: debug["@type"]?.replace(/^.*\//, ""), debug }));
+  const code = error?.status?.toLowerCase().replace("cancelled", "canceled");
+  return readError(method, { code, message: error?.message, details }, status);
+}
+
 export function unreachable(method: string): ApiError {
   return new ApiError(method, "unavailable", "the control plane cannot be reached");
 }

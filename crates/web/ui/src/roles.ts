@@ -31,7 +31,9 @@ const CALLERS: Partial<Record<Method | Stream, Role[]>> = {
   "ClusterService/ResumeClusterReimage": HOLDERS,
   "ClusterService/RollBackCluster": HOLDERS,
   "ConsoleService/AddSshKey": HOLDERS,
+  "ConsoleService/ListConsoleBoots": TENANTS,
   "ConsoleService/ListSshKeys": TENANTS,
+  "ConsoleService/ReadConsoleLog": TENANTS,
   "ConsoleService/RemoveSshKey": HOLDERS,
   "EventService/StreamEvents": ALL,
   "ImageService/GetImage": TENANTS,
@@ -69,6 +71,12 @@ export function whyNotCall(method: Method): string {
     return `The role ${roleWord(session.value?.role)} may not do this`;
   }
   return session.value?.controlPaused ? "The control plane is paused" : "";
+}
+
+/** Why the member may not type at a console; empty: the member may. */
+export function whyNotType(): string {
+  const role = session.value?.role;
+  return role !== undefined && HOLDERS.includes(role) ? "" : `The role ${roleWord(role)} may only watch`;
 }
 
 /** The customer of the member; empty: a member of the site. */

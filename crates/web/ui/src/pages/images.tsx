@@ -1,5 +1,7 @@
 import type { Image } from "../api";
 import { pages } from "../client";
+import { AddImage } from "../images/add";
+import { Uploads } from "../images/upload-panel";
 import { useImageUses, type Use, type Uses } from "../images/uses";
 import { Delete, VersionTable } from "../images/version";
 import { imageShort, labelsText, short } from "../names";
@@ -22,19 +24,22 @@ export function ImagesPage() {
   const canAdd = mayCall("ImageService/StartUpload");
   return (
     <>
-      <PageHead title="Images">{data ? subtitle(data) : "Reading the images"}</PageHead>
+      <PageHead title="Images" side={<AddImage />}>
+        {data ? subtitle(data) : "Reading the images"}
+      </PageHead>
+      <Uploads changed={reload} />
       <Problem error={error} doing="list the images" retry={reload} />
       {data === undefined && error === null && <Loading what="the images" lines={6} />}
       {data !== undefined && data.length === 0 && (
         <Empty title="There is no image yet">
-          {canAdd ? <p>Upload one with the command below.</p> : <p>The site's operators upload images.</p>}
+          {canAdd ? <p>Add one here, or with the command below.</p> : <p>The site's operators upload images.</p>}
         </Empty>
       )}
       {(data ?? []).map((image) => (
         <ImagePanel key={image.name} image={image} uses={uses} changed={reload} />
       ))}
       {canAdd && (
-        <Panel title="Upload an image">
+        <Panel title="Upload by command">
           <p class="dim">
             The command uploads a raw, qcow2, zstd, gzip or xz file, checks its SHA-256 and its minisign signature if
             one is given, and waits for the import. An interrupted upload continues from the data that the control plane

@@ -7,6 +7,7 @@ import { useNodes } from "../fleet/store";
 import { Activity } from "../node/activity";
 import { BootTrace } from "../node/boot";
 import { Certificates } from "../node/certificates";
+import { ConsoleView } from "../node/console";
 import { NodeHead } from "../node/head";
 import { InventoryView } from "../node/inventory";
 import { Overview } from "../node/overview";
@@ -39,6 +40,7 @@ const TABS: Tab[] = [
     isForSite: false,
     cli: "rackwright events --follow --target nodes/ID",
   },
+  { key: "console", title: "Console", view: ConsoleView, isForSite: false, cli: "rackwright node console ID" },
   { key: "inventory", title: "Inventory", view: InventoryView, isForSite: true, cli: "rackwright node inventory ID" },
   { key: "validation", title: "Validation", view: Validation, isForSite: false, cli: "rackwright node reports ID" },
   {
