@@ -311,6 +311,15 @@ async fn an_operator_visits_each_page_and_deploys_a_machine() {
     browser.shows(By::Css("main"), "active").await;
     browser.reported_no_error("the deploy").await;
 
+    // The terminal is a file of its own, and its line is a WebSocket.
+    browser.open(&format!("/nodes/{node}?tab=console")).await;
+    browser.shows(By::Css(".console-line"), "Connected: you watch").await;
+    browser.is_accessible("a console").await;
+    browser.click("Type here").await;
+    browser.shows(By::Css(".console-line"), "Connected: you type").await;
+    browser.reported_no_error("a console").await;
+    browser.open(&format!("/nodes/{node}")).await;
+
     // What destroys data wants the name typed.
     browser.click("Reimage").await;
     browser.choose_image("disk").await;
