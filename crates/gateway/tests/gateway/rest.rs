@@ -123,6 +123,7 @@ async fn paths_queries_headers_and_bodies_make_the_message() {
         read_mask: Some(prost_types::FieldMask {
             paths: vec!["name".to_owned(), "spec".to_owned()],
         }),
+        order_by: String::new(),
     };
     assert_eq!(path, "/rackwright.v1.NodeService/ListNodes");
     assert_eq!(v1::ListNodesRequest::decode(&message[5..]).expect("a request"), list);
