@@ -193,13 +193,18 @@ impl Browser {
 
     /// axe-core finds no serious or critical violation of the WCAG rules in the page that is open.
     async fn is_accessible(&self, place: &str) {
+        let found = self.violations().await;
+        assert!(found.is_empty(), "{place}:\n{}", found.join("\n"));
+    }
+
+    /// The serious and critical violations that axe-core finds in the page that is open.
+    async fn violations(&self) -> Vec<String> {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/web/ui/node_modules/axe-core/axe.min.js");
         let axe = std::fs::read_to_string(&file)
             .unwrap_or_else(|error| panic!("{}: {error}; `make web` installs axe-core", file.display()));
         self.driver.execute(axe, Vec::new()).await.expect("axe-core loads");
         let found = self.driver.execute_async(AXE, Vec::new()).await.expect("axe-core runs");
-        let found: Vec<String> = found.convert().expect("a list of violations");
-        assert!(found.is_empty(), "{place}:\n{}", found.join("\n"));
+        found.convert().expect("a list of violations")
     }
 
     async fn reported_no_error(&self, place: &str) {
@@ -288,6 +293,13 @@ async fn an_operator_visits_each_page_and_deploys_a_machine() {
     browser.open("/nodes").await;
     browser.shows(By::Css("body"), "rackwright console open").await;
     browser.is_accessible("the login page").await;
+    let wordless = "document.body.append(document.createElement('button'))";
+    browser
+        .driver
+        .execute(wordless, Vec::new())
+        .await
+        .expect("a button without a name");
+    assert_eq!(browser.violations().await.len(), 1, "axe-core finds what is wrong");
     browser.driver.browser_log().await.expect("the refused call");
     browser.log_in(&console, &site.dir().join("cli"), "").await;
     browser.open("/").await;

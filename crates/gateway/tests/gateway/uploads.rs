@@ -97,10 +97,11 @@ async fn fields_that_do_not_fit_are_refused() {
         assert!(message.contains(words), "{uri}: {message}");
     }
     assert!(service.is_untouched());
+    // `GET` would read an upload with this text as its id.
     let answer = service.rest(Method::POST, PATH, &[], "abc").await;
     assert_eq!(
         (answer.status, &answer.headers["allow"]),
-        (StatusCode::METHOD_NOT_ALLOWED, &"PUT".parse().expect("a value"))
+        (StatusCode::METHOD_NOT_ALLOWED, &"GET, PUT".parse().expect("a value"))
     );
 }
 

@@ -1401,6 +1401,7 @@ export interface ListNodesRequest {
   pageToken?: string;
   filter?: string;
   readMask?: string;
+  orderBy?: string;
 }
 
 export interface ListNodesResponse {
