@@ -452,6 +452,26 @@ pub fn power(record: &mut NodeRecord, action: PowerAction, now: Timestamp) -> Re
     Ok(())
 }
 
+/// Members of a customer may only restart a machine that was handed over to them.
+///
+/// # Errors
+/// The action is another one, or the node is not handed over.
+pub fn check_power_of_customer(record: &NodeRecord, action: PowerAction) -> Result<(), ApiError> {
+    if matches!(action, PowerAction::On | PowerAction::Off) {
+        let message = "members of a customer may only power-cycle a node; the action must be POWER_ACTION_CYCLE";
+        return Err(ApiError::Forbidden(message.into()));
+    }
+    if record.node.state != State::Active {
+        let hint = "wait until it is handed over";
+        return Err(refused(
+            record,
+            "it is not handed over, so its power is not yours to change",
+            hint,
+        ));
+    }
+    Ok(())
+}
+
 /// Requests that the firmware of a node at rest matches the wish of its SKU. On a claimed machine, the update waits for the
 /// customer's window.
 ///

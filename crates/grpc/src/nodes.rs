@@ -478,15 +478,19 @@ impl NodeService for Nodes {
     }
 
     async fn set_node_power(&self, request: Request<v1::SetNodePowerRequest>) -> Answer<v1::Operation> {
-        let caller = caller::operator(&self.0, &request).await?;
+        let caller = caller::user(&self.0, &request).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(&self.0, &caller, "SetNodePower", request.mutation.as_ref(), &request)?;
         let id = &names::node_id("name", &request.name)?;
         let (action, now) = (request.action(), call.now());
-        let change = |record: &mut NodeRecord| intent::power(record, action, now).map(|()| SideChanges::default());
-        Ok(Response::new(
-            call.node_operation(id, OperationKind::Power, change).await?,
-        ))
+        let change = |record: &mut NodeRecord| {
+            if caller.scope.customer().is_some() {
+                intent::check_power_of_customer(record, action)?;
+            }
+            intent::power(record, action, now).map(|()| SideChanges::default())
+        };
+        let operation = call.node_operation(id, OperationKind::Power, change).await?;
+        Ok(Response::new(customer_view::operation(&caller.scope, operation)))
     }
 
     async fn deploy_node(&self, request: Request<v1::DeployNodeRequest>) -> Answer<v1::Operation> {

@@ -43,6 +43,8 @@ const CALLERS: Partial<Record<Method | Stream, Role[]>> = {
   "MeteringService/SumUsage": [...SITE, "ROLE_CUSTOMER_ADMIN"],
   "NodeService/GetNode": TENANTS,
   "NodeService/ListNodes": TENANTS,
+  "NodeService/ReimageNode": HOLDERS,
+  "NodeService/SetNodePower": HOLDERS,
   "NodeService/SummarizeFleet": TENANTS,
   "NodeService/WatchNodes": TENANTS,
   "OperationService/GetOperation": TENANTS,

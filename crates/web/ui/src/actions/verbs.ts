@@ -291,7 +291,10 @@ export const VERBS: Verb[] = [
     false,
   ),
   power("power-off", "Power off", "POWER_ACTION_OFF", "The machines are switched off.", true),
-  power("power-cycle", "Power cycle", "POWER_ACTION_CYCLE", "The machines are switched off and on.", true),
+  {
+    ...power("power-cycle", "Power cycle", "POWER_ACTION_CYCLE", "The machines are switched off and on.", true),
+    isForCustomers: true,
+  },
   AC_CYCLE,
   FIRMWARE,
   SETTINGS,
