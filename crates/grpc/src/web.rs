@@ -13,6 +13,7 @@ mod limits;
 mod pages;
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -23,6 +24,7 @@ use rackwright_ground::config::web::Settings;
 use rackwright_ground::core::Core;
 use rackwright_identity::{ClientIdentity, TokenHash};
 use rackwright_lifecycle::{EventKind, seconds};
+use rackwright_netboot::connections::counted_address;
 use rackwright_store::{EventRow, MemberRow, SessionKind, SessionRow};
 use serde_json::{Value, json};
 use tonic::body::Body;
@@ -348,6 +350,14 @@ fn check_own_post(request: &Request<Body>) -> Result<(), Box<Response<Body>>> {
     Ok(())
 }
 
+/// The host of an address, for the limit of refused logins: a host has all addresses of an IPv6 /64 network.
+fn host(address: IpAddr) -> String {
+    match counted_address(address) {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(network) => format!("{network}/64"),
+    }
+}
+
 async fn log_in<S>(site: &Site, mut inner: S, mut request: Request<Body>) -> Result<Response<Body>, Infallible>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
@@ -356,9 +366,7 @@ where
         return Ok(*refused);
     }
     let peer = Peer::from_extensions(request.extensions());
-    let address = peer
-        .and_then(Peer::address)
-        .map(|address| address.to_canonical().to_string());
+    let address = peer.and_then(Peer::address).map(host);
     let address = address.unwrap_or_else(|| "an unknown address".into());
     if let Err(wait) = site.logins.check(&address) {
         let message = format!("too many logins from this address were refused; try again in {wait} s");

@@ -148,7 +148,8 @@ enum LimitReached {
 }
 
 /// The address for counting: all addresses of an IPv6 /64 network count as one host.
-fn counted_address(address: IpAddr) -> IpAddr {
+#[must_use]
+pub fn counted_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4),
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),

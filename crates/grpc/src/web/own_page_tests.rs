@@ -1,4 +1,4 @@
-//! The pages that may send a request with the cookie of a session.
+//! The pages that may send a request with the cookie of a session, and the hosts whose refused logins are counted.
 
 use super::*;
 
@@ -31,4 +31,13 @@ fn only_a_page_of_the_console_opens_a_websocket() {
         assert!(!is_own_page(&request(&[upgrade, host, ("origin", origin)])), "{origin}");
     }
     assert!(!is_own_page(&request(&[upgrade, host])));
+}
+
+#[test]
+fn all_addresses_of_an_ipv6_network_are_one_host() {
+    let host = |text: &str| host(text.parse().unwrap());
+    assert_eq!(host("2001:db8::1"), "2001:db8::/64");
+    assert_eq!(host("2001:db8::ffff:1"), host("2001:db8::1"));
+    assert_ne!(host("2001:db8:0:1::1"), host("2001:db8::1"));
+    assert_eq!(host("::ffff:192.0.2.7"), "192.0.2.7");
 }
