@@ -1,5 +1,6 @@
 //! The options of every mutating command: an idempotency key and, optionally, the version on which the decision is based.
 
+use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
 use clap::Args;
@@ -48,14 +49,21 @@ impl MutationArgs {
         Ok(EachMutation {
             base: self.once(),
             several: targets > 1,
+            versions: BTreeMap::new(),
         })
     }
 
-    /// Like [`each`](Self::each) for selected targets. Their keys have the names of the targets, also for one target: a
-    /// repeat of the command may select fewer targets.
-    pub fn each_selected(&self, targets: usize) -> Result<EachMutation, CliError> {
-        let mut each = self.each(targets)?;
+    /// Like [`each`](Self::each) for selected targets, by name with their versions. Their keys have the names of the targets,
+    /// also for one target: a repeat of the command may select fewer targets.
+    ///
+    /// A call changes only the shown version of its target. With a given key it changes any version: a repeat must be the
+    /// same call.
+    pub fn each_selected(&self, versions: BTreeMap<String, String>) -> Result<EachMutation, CliError> {
+        let mut each = self.each(versions.len())?;
         each.several = true;
+        if self.idempotency_key.is_none() && self.resource_version.is_none() {
+            each.versions = versions;
+        }
         Ok(each)
     }
 
@@ -73,6 +81,8 @@ impl MutationArgs {
 pub struct EachMutation {
     base: Mutation,
     several: bool,
+    /// Versions of targets, by name.
+    versions: BTreeMap<String, String>,
 }
 
 impl EachMutation {
@@ -81,6 +91,9 @@ impl EachMutation {
         let mut mutation = self.base.clone();
         if self.several {
             mutation.idempotency_key = format!("{}.{id}", mutation.idempotency_key);
+        }
+        if let Some(version) = self.versions.get(id) {
+            mutation.resource_version.clone_from(version);
         }
         mutation
     }
@@ -116,7 +129,17 @@ mod tests {
             ("k.a".into(), "k.b".into())
         );
         assert_eq!(args.each(1).unwrap().of("a").idempotency_key, "k");
-        assert_eq!(args.each_selected(1).unwrap().of("a").idempotency_key, "k.a");
+        let shown = BTreeMap::from([("a".to_owned(), "7".to_owned())]);
+        let kept = args.each_selected(shown.clone()).unwrap().of("a");
+        assert_eq!(
+            (kept.idempotency_key, kept.resource_version),
+            ("k.a".into(), String::new())
+        );
+        let fresh = MutationArgs::default().each_selected(shown).unwrap();
+        assert_eq!(
+            (fresh.of("a").resource_version, fresh.of("b").resource_version),
+            ("7".into(), String::new())
+        );
     }
 
     #[test]

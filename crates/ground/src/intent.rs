@@ -109,6 +109,10 @@ fn check_customer(deployment: &Deployment) -> Result<(), ApiError> {
         let fault = format!("must have at most {CUSTOMER_MAX} characters and no control characters");
         return Err(ApiError::invalid("deployment.customer", fault));
     }
+    if deployment.root_drive.chars().any(char::is_control) {
+        let fault = "must have no control characters";
+        return Err(ApiError::invalid("deployment.root_drive", fault));
+    }
     Ok(())
 }
 
@@ -468,6 +472,16 @@ pub fn check_power_of_customer(record: &NodeRecord, action: PowerAction) -> Resu
             "it is not handed over, so its power is not yours to change",
             hint,
         ));
+    }
+    if record
+        .node
+        .wanted
+        .power
+        .as_ref()
+        .is_some_and(|wanted| wanted.goal == PowerGoal::Off)
+    {
+        let hint = "ask the site's operators";
+        return Err(refused(record, "the site's operators have switched it off", hint));
     }
     Ok(())
 }

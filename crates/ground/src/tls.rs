@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rackwright_identity::{ClientIdentity, identify};
 use rackwright_netboot::connections::{Connections, Slot};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -16,6 +17,12 @@ use crate::core::Core;
 
 /// Time between two checks for idle connections.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// A silent peer is asked after a minute, and is gone after four questions without an answer, 15 s apart.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(60))
+    .with_interval(Duration::from_secs(15))
+    .with_retries(4);
 
 /// A connection after its handshake.
 #[derive(Debug)]
@@ -68,6 +75,8 @@ pub fn accept(
             let (core, acceptor, sender) = (core.clone(), acceptor.clone(), sender.clone());
             tokio::spawn(async move {
                 let _ = stream.set_nodelay(true);
+                // A peer that vanished without a word is noticed, also on a connection that waits for its next byte.
+                let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
                 let closed = slot.closed();
                 let connected = tokio::select! {
                     () = closed.cancelled() => return,

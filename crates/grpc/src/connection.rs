@@ -175,16 +175,27 @@ impl Peer {
 impl AsyncRead for Connection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let connection = self.get_mut();
-        if connection.closed.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        }
+        connection.check_open(cx)?;
         Pin::new(&mut connection.stream).poll_read(cx, buffer)
+    }
+}
+
+impl Connection {
+    /// Fails when the connection has lost its place. Writes check this too: a client that reads nothing would otherwise keep
+    /// the connection for as long as it wants.
+    fn check_open(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.closed.as_mut().poll(cx).is_ready() {
+            true => Err(io::ErrorKind::ConnectionAborted.into()),
+            false => Ok(()),
+        }
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+        let connection = self.get_mut();
+        connection.check_open(cx)?;
+        Pin::new(&mut connection.stream).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -192,7 +203,9 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, parts)
+        let connection = self.get_mut();
+        connection.check_open(cx)?;
+        Pin::new(&mut connection.stream).poll_write_vectored(cx, parts)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -200,7 +213,9 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let connection = self.get_mut();
+        connection.check_open(cx)?;
+        Pin::new(&mut connection.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -40,13 +40,25 @@ pub fn order(scope: &Scope, text: &str) -> Result<NodeOrder, ApiError> {
 }
 
 /// The place in a page token; none: the first page.
-#[must_use]
-pub fn place(text: &str) -> Option<NodePlace> {
+///
+/// # Errors
+/// The place is none of this order.
+pub fn place(order: NodeOrder, text: &str) -> Result<Option<NodePlace>, ApiError> {
     let (id, value) = text.split_once(' ').unwrap_or((text, ""));
-    (!text.is_empty()).then(|| NodePlace {
+    let is_time = matches!(
+        order.column,
+        Some(NodeColumn::StateSince | NodeColumn::CreateTime | NodeColumn::UpdateTime)
+    );
+    if is_time && !text.is_empty() && value.parse::<i64>().is_err() {
+        return Err(ApiError::invalid(
+            "page_token",
+            "is not a page token of this list in this order",
+        ));
+    }
+    Ok((!text.is_empty()).then(|| NodePlace {
         value: value.to_owned(),
         id: id.to_owned(),
-    })
+    }))
 }
 
 /// The text of a place in a page token. An id has no spaces.
@@ -129,9 +141,12 @@ mod tests {
                 value: value.into(),
                 id: id.into(),
             };
-            assert_eq!(place(&place_text(&at)), Some(at));
+            let by_sku = super::order(&Scope::Site, "sku").unwrap();
+            assert_eq!(place(by_sku, &place_text(&at)).unwrap(), Some(at));
         }
-        assert_eq!(place(""), None);
+        assert_eq!(place(since, "").unwrap(), None);
+        assert!(place(since, "a 17").unwrap().is_some());
+        assert!(place(since, "a x").is_err() && place(since, "a").is_err());
     }
 
     #[test]

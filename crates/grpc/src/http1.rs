@@ -20,6 +20,9 @@ use tower::{Service, ServiceExt as _};
 
 use super::connection::Connection;
 
+/// Most bytes in memory of a connection's requests that are not read yet, headers among them.
+const BUFFER: usize = 64 << 10;
+
 /// Serves connections until no more come, and all of them have ended.
 pub async fn serve<S>(mut connections: mpsc::Receiver<Accepted>, service: S, stop: CancellationToken)
 where
@@ -47,7 +50,7 @@ where
     });
     let mut server = http1::Builder::new();
     // hyper limits the time for the headers of a request only with a timer.
-    server.timer(TokioTimer::new());
+    server.timer(TokioTimer::new()).max_buf_size(BUFFER);
     let mut served = pin!(server.serve_connection(TokioIo::new(connection), calls).with_upgrades());
     let result = tokio::select! {
         result = served.as_mut() => result,

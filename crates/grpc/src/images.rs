@@ -1,6 +1,7 @@
 //! `ImageService`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_api::v1::image_service_server::ImageService;
@@ -23,6 +24,8 @@ use super::{caller, convert, names};
 const SIZE_MAX: u64 = 4 << 40;
 /// Largest piece in one message, in bytes.
 const PIECE_MAX: usize = 1 << 20;
+/// A client that sends nothing for this long is gone: another connection may then write to its upload.
+const PIECE_WITHIN: Duration = Duration::from_secs(60);
 
 /// Longest pattern in an image's description of itself, in bytes.
 const PATTERN_MAX: usize = 128;
@@ -192,7 +195,13 @@ async fn append(
             }
             return Err(full);
         }
-        match stream.message().await {
+        let next = tokio::time::timeout(PIECE_WITHIN, stream.message()).await;
+        let late = |_| {
+            Err(Status::deadline_exceeded(
+                "no bytes came for a minute; resume the upload",
+            ))
+        };
+        match next.unwrap_or_else(late) {
             Ok(Some(message)) => piece = message.data,
             Ok(None) => break,
             Err(status) => {

@@ -143,6 +143,14 @@ pub fn parse_filter(text: &str, fields: &[&str]) -> Result<Filter, ApiError> {
         _ => Ok(()),
     };
     let mut filter = parse_filter_of(text, fields, check)?;
+    let readings = filter
+        .iter()
+        .flatten()
+        .filter(|term| matches!(term.field.as_str(), "health" | "power"));
+    if readings.count() > READINGS_MAX {
+        let fault = format!("must have at most {READINGS_MAX} terms about health and power");
+        return Err(ApiError::invalid("filter", fault));
+    }
     for term in filter.iter_mut().flatten() {
         let collection = match term.field.as_str() {
             "name" => "nodes/",
@@ -157,6 +165,8 @@ pub fn parse_filter(text: &str, fields: &[&str]) -> Result<Filter, ApiError> {
     Ok(filter)
 }
 
+/// Most terms of a filter that need the last readings of each node.
+const READINGS_MAX: usize = 8;
 /// Words of a node's health in filters and counts; `NodeHealth` has the same names.
 pub const HEALTHS: [&str; 5] = ["ok", "unknown", "unreachable", "login-refused", "doubted"];
 
@@ -272,6 +282,9 @@ fn parse_term<'a>(
             rest.split_at(rest.find(ends).unwrap_or(rest.len()))
         }
     };
+    if value.chars().any(char::is_control) {
+        return Err(format!("{value:?} has control characters"));
+    }
     check(field, value)?;
     Ok((
         Term {

@@ -343,7 +343,7 @@ impl NodeService for Nodes {
             narrowed: &narrowed,
             limit,
         };
-        let after = fleet::place(pages.after(&request.page_token)?);
+        let after = fleet::place(order, pages.after(&request.page_token)?)?;
         let store = &self.0.store;
         let records = store
             .nodes_in_order(&scope, &filter, order, after.as_ref(), limit)

@@ -39,8 +39,11 @@ where
     let (sender, receiver) = mpsc::channel(QUEUE);
     let stop = core.stop.clone();
     let work = work(core, sender.clone());
+    let reader = sender.clone();
     tokio::spawn(async move {
         tokio::select! {
+            // Nobody reads the rest.
+            () = reader.closed() => {}
             () = stop.cancelled() => {
                 let _ = sender.send(Err(Status::unavailable("the server is stopping; connect again"))).await;
             }

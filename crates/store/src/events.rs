@@ -89,21 +89,34 @@ impl EventFilter {
 
 /// The condition of the least severity, as `EventKind::severity` has it.
 fn of_severity(min: Option<Severity>) -> String {
-    let listed = |kinds: &mut dyn Iterator<Item = EventKind>| {
-        let names: Vec<String> = kinds.map(|kind| format!("'{kind}'")).collect();
-        names.join(", ")
-    };
     match min {
         None | Some(Severity::Info) => String::new(),
         // All others, kinds of other versions among them.
         Some(Severity::Warning) => {
-            let mild = listed(&mut EventKind::named().filter(|kind| kind.severity() < Severity::Warning));
+            let mild = listed(EventKind::named().filter(|kind| kind.severity() < Severity::Warning));
             format!(
                 " AND kind NOT IN ({mild}) AND kind NOT LIKE 'facility.%-cleared' AND kind NOT LIKE 'facility.%-ignored'"
             )
         }
-        Some(Severity::Error) => format!(" AND kind IN ({})", listed(&mut EventKind::errors())),
+        Some(Severity::Error) => format!(" AND kind IN ({})", listed(EventKind::errors())),
     }
+}
+
+/// The condition of the kinds that a reader may see.
+fn of_audience(scope: &Scope) -> String {
+    match scope {
+        Scope::Site => String::new(),
+        Scope::Customer(_) => {
+            let shown = EventKind::named().filter(EventKind::is_for_customers);
+            format!(" AND kind IN ({})", listed(shown))
+        }
+    }
+}
+
+/// Names of kinds as texts of SQL. No name has a quote.
+fn listed(kinds: impl Iterator<Item = EventKind>) -> String {
+    let names: Vec<String> = kinds.map(|kind| format!("'{kind}'")).collect();
+    names.join(", ")
 }
 
 const COLUMNS: &str = "SELECT position, at, kind, target, message, attributes FROM events";
@@ -219,8 +232,9 @@ impl Store {
         self.place_events().await?;
         let conditions = filter.conditions(3);
         let sql = format!(
-            "{COLUMNS} WHERE {place}{}{} ORDER BY {order} LIMIT $2",
+            "{COLUMNS} WHERE {place}{}{}{} ORDER BY {order} LIMIT $2",
             conditions.sql,
+            of_audience(scope),
             scope.targets("events.at", conditions.values.len() + 3)
         );
         let query = statement(sql).bind(position).bind(limit);

@@ -190,13 +190,14 @@ pub(crate) fn health(kind: Kind) -> String {
             "json_extract(n.readings, '$.bmc.known.value')",
         ),
         Kind::Postgres => (
-            "n.body::json #>> '{spec,account,refused_at}'",
-            "n.readings::json #>> '{bmc,known,value}'",
+            // PostgreSQL refuses to read JSON with an escaped NUL, wherever it is.
+            "CASE WHEN STRPOS(n.body, '\\u0000') = 0 THEN n.body::json #>> '{spec,account,refused_at}' END",
+            "CASE WHEN STRPOS(n.readings, '\\u0000') = 0 THEN n.readings::json #>> '{bmc,known,value}' END",
         ),
     };
     format!(
-        "CASE WHEN n.doubt_cause <> '' THEN 'doubted' WHEN {refused} IS NOT NULL THEN 'login-refused' \
-         WHEN {bmc} = 'identified' THEN 'ok' WHEN {bmc} IS NOT NULL THEN 'unreachable' ELSE 'unknown' END"
+        "CASE WHEN n.doubt_cause <> '' THEN 'doubted' WHEN ({refused}) IS NOT NULL THEN 'login-refused' \
+         WHEN ({bmc}) = 'identified' THEN 'ok' WHEN ({bmc}) IS NOT NULL THEN 'unreachable' ELSE 'unknown' END"
     )
 }
 
@@ -204,7 +205,9 @@ pub(crate) fn health(kind: Kind) -> String {
 pub(crate) fn power(kind: Kind) -> String {
     let power = match kind {
         Kind::Sqlite => "json_extract(n.readings, '$.power.known.value')",
-        Kind::Postgres => "n.readings::json #>> '{power,known,value}'",
+        Kind::Postgres => {
+            "CASE WHEN STRPOS(n.readings, '\\u0000') = 0 THEN n.readings::json #>> '{power,known,value}' END"
+        }
     };
     let health = health(kind);
     format!("CASE WHEN {health} = 'unreachable' THEN 'unknown' ELSE COALESCE({power}, 'unknown') END")

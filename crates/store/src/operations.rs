@@ -102,6 +102,7 @@ impl Store {
             scope.targets("operations.created_at", conditions.values.len() + 3)
         );
         let query = statement(sql).bind(before).bind(limit);
+        let query = if filter.is_empty() { query } else { query.blocking() };
         let query = scope.bind(conditions.values.iter().fold(query, |query, value| query.bind(value)));
         query.fetch_all(&self.readers).await?.iter().map(from_row).collect()
     }

@@ -57,6 +57,8 @@ fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     // each value, because of partial indexes.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.set_prepared_statement_cache_capacity(PREPARED);
+    // As in PostgreSQL.
+    connection.pragma_update(None, "case_sensitive_like", true)?;
     Ok(connection)
 }
 

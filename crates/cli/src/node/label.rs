@@ -143,9 +143,7 @@ async fn change_labels(
         let mut labels = metadata.labels;
         apply(&mut labels, changes);
         let mut mutation = mutations.of(id);
-        if mutation.resource_version.is_empty() {
-            mutation.resource_version = metadata.resource_version;
-        }
+        mutation.resource_version = given.resource_version.clone().unwrap_or(metadata.resource_version);
         if tries > 0 {
             // Another request needs another key.
             mutation.idempotency_key = fresh_key();

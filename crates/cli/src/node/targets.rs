@@ -222,12 +222,17 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// The mutation of each node.
+    /// The mutation of each node. A selected node that has changed since it was shown is left alone.
     pub fn mutations(&self, args: &MutationArgs) -> Result<EachMutation, CliError> {
-        match self.selected {
-            None => args.each(self.ids.len()),
-            Some(_) => args.each_selected(self.ids.len()),
-        }
+        let Some(selected) = &self.selected else {
+            return args.each(self.ids.len());
+        };
+        let version = |node: &Node| node.metadata.as_ref().map(|metadata| metadata.resource_version.clone());
+        let versions = selected.iter().map(|node| {
+            let id = names::short("nodes", &node.name).to_owned();
+            (id, version(node).unwrap_or_default())
+        });
+        args.each_selected(versions.collect())
     }
 
     /// The nodes as they are now. Nodes that cannot be read are left out: the command's own call reports them.

@@ -70,6 +70,7 @@ async fn clauses_are_joined_by_and_and_their_terms_by_or() {
         (&["name=*"], &["a", "b", "c", "d"]),
         (&["name!=*a*"], &["b", "c", "d"]),
         (&["name=%"], &[]),
+        (&["name=A*"], &[]),
         (&["name=_*"], &[]),
     ];
     for (terms, wanted) in cases {
@@ -80,14 +81,13 @@ async fn clauses_are_joined_by_and_and_their_terms_by_or() {
 
 /// Four nodes that differ in what is read of them.
 async fn read() -> Lab {
-    let known = |bmc: Bmc, power: Power| {
-        let mut readings = Readings::default();
-        readings.bmc = Reading::Known { value: bmc, at: at(7) };
-        readings.power = Reading::Known {
+    let known = |bmc: Bmc, power: Power| Readings {
+        bmc: Reading::Known { value: bmc, at: at(7) },
+        power: Reading::Known {
             value: power,
             at: at(7),
-        };
-        readings
+        },
+        ..Readings::default()
     };
     let mut nodes = ["a", "b", "c", "d"].map(|id| node_in(id, State::Available));
     nodes[0].readings = known(Bmc::Identified, Power::On);
@@ -95,6 +95,9 @@ async fn read() -> Lab {
     nodes[2].readings = known(Bmc::Identified, Power::Off);
     nodes[2].spec.account.refused_at = Some(at(8));
     nodes[3].readings.bmc = Reading::Unknown { since: at(9) };
+    // PostgreSQL stores an escaped NUL, and refuses to read it as JSON.
+    nodes[3].reason = "\0".into();
+    nodes[3].identity.serial = "S1\0\0".into();
     Lab::new().await.with(&nodes).await
 }
 

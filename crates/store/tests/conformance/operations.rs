@@ -117,7 +117,7 @@ async fn operations_are_filtered_and_paged_newest_first() {
     end(&lab, "o3", 9, "no", 200).await;
     let is = Term::is;
     let on_n1 = || is("target", "nodes/n1");
-    let either = vec![is("kind", "release"), is("target", "nodes/n2")].concat();
+    let either = [is("kind", "release"), is("target", "nodes/n2")].concat();
     let cases: &[(Filter, &str, i64, &[&str])] = &[
         (vec![], "", 10, &["o4", "o3", "o2", "o1"]),
         (vec![], "", 2, &["o4", "o3"]),

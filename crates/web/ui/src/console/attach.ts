@@ -64,7 +64,7 @@ export async function attach(node: string, wanted: Mode, on: Handlers, signal: A
         return;
       }
       // The keyboard is not taken from another member again without a click.
-      const isTaken = mode === "type" && refusal === null;
+      const isTaken = mode !== "watch" && refusal === null;
       const why = isTaken ? "another member may have the keyboard now" : "the console did not accept the connection";
       mode = isTaken ? "watch" : mode;
       on.line({ state: "lost", why: refusal?.message ?? why });
