@@ -39,7 +39,7 @@ pub struct Settings {
     /// The first row with a group of the person gives role and customer.
     #[serde(default)]
     pub members: Vec<Row>,
-    /// PEM file with the authorities of the provider's certificate. `None`: those of Mozilla, as browsers know them.
+    /// PEM file with the authorities of the provider's certificate. `None`: those that this host trusts.
     pub ca_file: Option<PathBuf>,
 }
 
