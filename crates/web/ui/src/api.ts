@@ -1534,6 +1534,7 @@ export interface Member {
   createTime?: string;
   lastUseTime?: string;
   certificateExpireTime?: string;
+  issuer?: string;
 }
 
 export interface MemberToken {
