@@ -6,3 +6,5 @@
 mod browser;
 #[path = "web/curl.rs"]
 mod curl;
+#[path = "web/provider.rs"]
+mod provider;
