@@ -203,7 +203,8 @@ impl Provider {
                 // What was known stays valid while the provider is away.
                 if let Cached::Known(known) = &mut *cached {
                     known.fresh_until = Instant::now() + REFRESH_PAUSE;
-                    tracing::warn!(issuer = %self.issuer.as_str(), why, "the provider's description could not be fetched again");
+                    let issuer = self.issuer.as_str();
+                    tracing::warn!(issuer, why, "the provider's description could not be fetched again");
                     return Ok(Known::clone(known));
                 }
                 *cached = Cached::Failed(Instant::now(), why.clone());

@@ -36,7 +36,13 @@ fn secrets(digit: char) -> LoginSecrets {
 }
 
 fn ann() -> Value {
-    json!({"sub": "17", "preferred_username": "ann", "email": "ann@lab.example", "email_verified": true, "groups": ["ops", "all"]})
+    json!({
+        "sub": "17",
+        "preferred_username": "ann",
+        "email": "ann@lab.example",
+        "email_verified": true,
+        "groups": ["ops", "all"],
+    })
 }
 
 /// A login as far as the provider's answer.

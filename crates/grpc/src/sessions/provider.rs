@@ -12,7 +12,8 @@ use super::{Browser, Sessions};
 /// The purpose of finished logins in the common token table.
 const PURPOSE: &str = "oidc";
 
-/// A person whom the provider has identified, in the extensions of a request. Only the listener of the web console makes one.
+/// A person whom the provider has identified, in the extensions of a request. Only the listener of the web console makes
+/// one.
 #[derive(Debug, Clone)]
 pub struct ProviderLogin {
     /// The person.

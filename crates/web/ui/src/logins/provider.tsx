@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { leaveForProvider } from "../session";
 
-/** Why a login by the identity provider failed: the codes of `/login?failure=CODE`. The provider's own words are not shown. */
+/** Why a login by the identity provider failed: codes of `/login?failure=CODE`. The provider's own words are not shown. */
 const FAILURES: Record<string, string> = {
   again: "This login was not begun here, took longer than ten minutes, or was finished before. Log in again.",
   denied: "You did not allow the login at the identity provider.",
