@@ -1,5 +1,7 @@
 //! Logins at a provider that gives valid and invalid tokens.
 
+#![allow(clippy::unwrap_used)] // helpers of tests fail loudly
+
 mod provider;
 
 use provider::{CLIENT, Fault, Provider, form};

@@ -10,7 +10,7 @@ use crate::{MemberOrigin, Result, Scope, Store, StoreError, WriteTx};
 pub struct TokenRow {
     /// Hash of the token.
     pub hash: String,
-    /// "member", "boot", "agent", "console" or "login".
+    /// "member", "boot", "agent", "console", "login" or "oidc".
     pub purpose: String,
     /// The recipient: a member or a MAC address.
     pub subject: String,

@@ -1,6 +1,7 @@
 //! An OpenID Connect provider for tests, on loopback. It gives the tokens that a test asks for, also invalid ones.
 
 #![allow(dead_code, reason = "each program of tests uses a part of it")]
+#![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

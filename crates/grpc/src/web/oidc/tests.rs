@@ -163,11 +163,12 @@ async fn a_person_of_a_group_logs_in_and_becomes_a_member() {
         (status, &who["member"], &who["role"]),
         (StatusCode::OK, &json!("ann"), &json!("ROLE_OPERATOR"))
     );
-    let (_, list) = lab
-        .call("/rackwright.v1.AuthService/ListMembers", &session, &json!({}))
-        .await;
-    assert_eq!(list["members"][0]["issuer"], json!(lab.provider.issuer), "{list}");
-    assert_eq!(list["members"][1]["issuer"], Value::Null, "{list}");
+    let ann = lab.core.store.member("ann").await.unwrap().unwrap();
+    let origin = MemberOrigin {
+        issuer: lab.provider.issuer.clone(),
+        subject: "1".into(),
+    };
+    assert_eq!((ann.origin, ann.certificate_ends_at), (Some(origin), None));
     let (_, sessions) = lab
         .call("/rackwright.v1.SessionService/ListSessions", &session, &json!({}))
         .await;
