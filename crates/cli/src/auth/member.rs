@@ -142,6 +142,13 @@ async fn revoke(cx: &Cx, name: &str, mutation: &MutationArgs) -> Result<(), CliE
         "" => String::new(),
         customer => format!(" --customer {customer}"),
     };
+    if !member.issuer.is_empty() {
+        let sentence = format!(
+            "all sessions, API keys and SSH keys of {name} are revoked; {name} can log in again while a group at {} allows it",
+            origin(&member)
+        );
+        return show_member(cx, &member, &sentence);
+    }
     let sentence = format!(
         "all certificates, SSH keys and tokens of {name} are revoked; `rackwright token create {name} --role \
          {role}{customer}` makes a new token"
