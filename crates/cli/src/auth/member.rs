@@ -144,7 +144,8 @@ async fn revoke(cx: &Cx, name: &str, mutation: &MutationArgs) -> Result<(), CliE
     };
     if !member.issuer.is_empty() {
         let sentence = format!(
-            "all sessions, API keys and SSH keys of {name} are revoked; {name} can log in again while a group at {} allows it",
+            "all sessions, API keys and SSH keys of {name} are revoked; {name} can log in again while a group at {} \
+             allows it",
             origin(&member)
         );
         return show_member(cx, &member, &sentence);
