@@ -38,7 +38,7 @@ demo-cluster: deps-cluster build ## Two customers get clusters of 128 simulated 
 took = TIMEFORMAT='test: $(1) took %0lR'; time
 .PHONY: test linted-build
 test: deps ## Everything: format, lints, licences, all tests, the real machines included
-	@$(call took,web console) $(MAKE) --no-print-directory web-check
+	@$(call took,web console) $(MAKE) --no-print-directory web-check test-provider
 	@$(call took,lints and build with images) $(MAKE) --no-print-directory -j2 linted-build images
 	@$(call took,testing) cargo nextest run --locked --workspace --cargo-profile $(PROFILE)
 	@$(call took,testing with OpenSSL) $(MAKE) --no-print-directory test-platform-tls
@@ -92,6 +92,10 @@ web: ## Builds the web console: crates/web/dist from crates/web/ui (needs Node.j
 web-check: ## Whether crates/web/dist is what `make web` builds
 	@$(MAKE) --no-print-directory web
 	@git diff --exit-code --stat -- crates/web/dist || { echo "crates/web/dist is not what \`make web\` builds: commit it"; exit 1; }
+
+.PHONY: test-provider
+test-provider: ## Installs the OpenID Connect provider of the tests, from its lock file (needs Node.js 20 and npm)
+	cd tests/oidc-provider && npm ci --no-audit --no-fund --silent
 
 .PHONY: check
 check: tools ## Before a commit: format, clippy, unit tests, checks of docs and structure; no machine, no database server

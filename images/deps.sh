@@ -66,7 +66,7 @@ openipmi               | test       | ipmi_sim, a BMC that speaks IPMI only (the
 procps                 | test       | kill: programs that a test ends
 chromium               | test       | a browser that opens the web console
 chromium-driver        | test       | drives it
-npm                    | test       | builds the web console once more and compares
+npm                    | test       | builds the web console once more and compares; installs the OpenID Connect provider of the tests
 '
 
 say() { printf 'deps: %s\n' "$*" >&2; }

@@ -31,6 +31,8 @@ mod exhaustion;
 mod firmware;
 #[path = "attacks/impostor.rs"]
 mod impostor;
+#[path = "attacks/logins.rs"]
+mod logins;
 #[path = "attacks/malformed.rs"]
 mod malformed;
 #[path = "attacks/matrix.rs"]

@@ -29,6 +29,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("ports", 0, &[]),
     ("fabric", 1, &["infiniband"]),
     ("gateway", 0, &[]),
+    ("oidc", 0, &[]),
     ("web", 0, &[]),
     ("netboot", 1, &["api"]),
     ("agent", 1, &["api", "image", "tpm"]),
@@ -142,6 +143,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "store",
             "netboot",
             "identity",
+            "oidc",
             "serial",
             "site",
             "placement",
@@ -207,8 +209,18 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     ),
     (
         "reqwest",
-        &["fabric", "cli-site"],
-        "the HTTP clients for UFM and for NetBox are bounded in one place each",
+        &["fabric", "cli-site", "oidc"],
+        "the HTTP clients for UFM, for NetBox and for the login provider are bounded in one place each",
+    ),
+    (
+        "openidconnect",
+        &["oidc"],
+        "which tokens of a login provider are valid is decided in one place",
+    ),
+    (
+        "chrono",
+        &["oidc"],
+        "time is jiff where it is shown; only the library for logins asks for another form",
     ),
     (
         "openssl",

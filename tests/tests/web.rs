@@ -8,3 +8,5 @@ mod browser;
 mod curl;
 #[path = "web/forms.rs"]
 mod forms;
+#[path = "web/provider.rs"]
+mod provider;

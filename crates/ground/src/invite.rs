@@ -125,6 +125,11 @@ pub async fn invite_from(
 ) -> Result<String, InviteError> {
     let reason = checked_reason(reason)?;
     let present = store.member(name).await?;
+    if present.as_ref().is_some_and(|present| present.origin.is_some()) {
+        return Err(InviteError::Name(format!(
+            "{name:?} is a member who logs in by the identity provider; choose another name"
+        )));
+    }
     if present.is_some_and(|present| !present.given.customer.is_empty()) {
         return Err(InviteError::Name(format!(
             "{name:?} is a member of a customer; choose another name"

@@ -217,6 +217,10 @@ impl AuthService for Auth {
             );
             return Err(ApiError::Forbidden(format!("{message}: use `rackwright token create`")).into());
         }
+        if present.as_ref().is_some_and(|present| present.origin.is_some()) {
+            let fault = "logs in by the identity provider, and gets no certificate; choose another name";
+            return Err(ApiError::Taken(vec![("member".into(), fault.into())]).into());
+        }
         if present.is_some_and(|present| present.given.customer != row.customer) {
             let fault = "is a member of the site or of another customer already; choose another name";
             return Err(ApiError::Taken(vec![("member".into(), fault.into())]).into());

@@ -26,6 +26,7 @@ fn message(record: MemberRecord) -> v1::Member {
         create_time: convert::time(record.created_at),
         last_use_time: record.used_at.and_then(convert::time),
         certificate_expire_time: record.certificate_ends_at.and_then(convert::time),
+        issuer: record.origin.map(|origin| origin.issuer).unwrap_or_default(),
     }
 }
 
@@ -142,6 +143,22 @@ impl Target {
         ))
     }
 
+    /// Refuses to change a role that the next login would change back.
+    fn check_invited(&self) -> Result<(), ApiError> {
+        let (name, Some(origin)) = (&self.member.name, &self.member.origin) else {
+            return Ok(());
+        };
+        Err(ApiError::precondition(
+            format!("members/{name}"),
+            format!(
+                "{name} gets its role at each login, from its groups at {}",
+                origin.issuer
+            ),
+            "change the groups there, or `web.oidc.members` in the settings of rackwrightd; `rackwright member revoke` ends \
+             the present sessions and API keys",
+        ))
+    }
+
     fn event(&self, call: &MutatingCall<'_>, kind: EventKind, did: &str) -> rackwright_store::EventRow {
         let message = format!("{} {did}", call.caller().name);
         call.event(kind, &format!("members/{}", self.member.name), message)
@@ -162,6 +179,7 @@ pub async fn set_role(call: &MutatingCall<'_>, request: &v1::SetMemberRoleReques
         Err(former) => return Ok(former),
     };
     let mut target = Target::lock(&mut tx, call, &request.name).await?;
+    target.check_invited()?;
     if caller::is_customers(role) == target.member.given.customer.is_empty() {
         let fault = match target.member.given.customer.as_str() {
             "" => "must be viewer, operator or auditor: the member belongs to the site",

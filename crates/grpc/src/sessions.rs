@@ -1,5 +1,7 @@
 //! `SessionService`: sessions of browsers, and API keys.
 
+mod provider;
+
 use std::sync::Arc;
 
 use rackwright_api::v1;
@@ -10,8 +12,8 @@ use rackwright_ground::clock;
 use rackwright_ground::config::web;
 use rackwright_ground::core::Core;
 use rackwright_identity::{Token, TokenHash};
-use rackwright_lifecycle::{EventKind, seconds};
-use rackwright_store::{EventRow, MemberRow, SessionFilter, SessionKind, SessionRow, TokenRow};
+use rackwright_lifecycle::{CustomerId, EventKind, seconds};
+use rackwright_store::{EventRow, MemberRow, SessionFilter, SessionKind, SessionRow, TokenRow, WriteTx};
 use secrecy::ExposeSecret as _;
 use tonic::{Request, Response, Status};
 
@@ -20,6 +22,8 @@ use super::caller::{self, Caller};
 use super::connection::{Login, Peer};
 use super::names::{self, Pages};
 use super::{convert, grants};
+
+pub use self::provider::ProviderLogin;
 
 /// The purpose of login tokens in the common token table.
 const LOGIN: &str = "login";
@@ -39,6 +43,14 @@ const CLIENT_MAX: usize = 200;
 pub struct Sessions(pub Arc<Core>);
 
 type Answer<T> = Result<Response<T>, Status>;
+type Opened = v1::OpenSessionResponse;
+
+/// The browser of a login.
+#[derive(Debug)]
+struct Browser {
+    address: String,
+    client: String,
+}
 
 /// The member whose sessions the caller sees; empty: all in the caller's scope.
 fn visible_member(caller: &Caller) -> &str {
@@ -104,7 +116,7 @@ impl Sessions {
         Ok((secret.expose_secret().to_owned(), hash))
     }
 
-    async fn open(&self, token: &str, address: String, client: String) -> Result<v1::OpenSessionResponse, ApiError> {
+    async fn open(&self, token: &str, browser: Browser) -> Result<Opened, ApiError> {
         let refuse = || {
             let message =
                 "the token is not valid: unknown, used before, or too old; `rackwright console open` makes another";
@@ -125,21 +137,32 @@ impl Sessions {
         if token.body != member.epoch.to_string() {
             return Err(refuse());
         }
-        let web = self.web()?;
+        let of = (member.name.as_str(), member.epoch, &member.given.customer);
+        self.open_session_of(tx, of, browser).await
+    }
+
+    /// Opens a session of a member: name, epoch and customer.
+    async fn open_session_of(
+        &self,
+        mut tx: WriteTx,
+        (member, epoch, customer): (&str, u64, &CustomerId),
+        browser: Browser,
+    ) -> Result<Opened, ApiError> {
+        let (web, now) = (self.web()?, clock::now());
         let (secret, hash) = self.secret(Token::mint)?;
         let row = SessionRow {
             id: self.0.new_id(),
             kind: SessionKind::Browser,
-            member: member.name.clone(),
-            epoch: member.epoch,
-            customer: member.given.customer.clone(),
+            member: member.to_owned(),
+            epoch,
+            customer: customer.clone(),
             role: String::new(),
             label: String::new(),
             created_at: now,
             used_at: now,
             ends_at: now.plus(seconds(i64::from(web.session_hours) * 3600)),
-            address,
-            client,
+            address: browser.address,
+            client: browser.client,
         };
         tx.put_session(&hash.to_hex(), &row).await?;
         let message = format!("{} logged in to the web console from {}", row.member, row.address);
@@ -292,11 +315,15 @@ impl SessionService for Sessions {
             .metadata()
             .get("user-agent")
             .and_then(|agent| agent.to_str().ok());
-        let client = shown(client);
-        let token = &request.get_ref().token;
-        Ok(Response::new(
-            self.open(token, address.unwrap_or_default(), client).await?,
-        ))
+        let browser = Browser {
+            address: address.unwrap_or_default(),
+            client: shown(client),
+        };
+        let opened = match request.extensions().get::<ProviderLogin>() {
+            Some(login) => self.open_by_provider(login, browser).await?,
+            None => self.open(&request.get_ref().token, browser).await?,
+        };
+        Ok(Response::new(opened))
     }
 
     async fn list_sessions(&self, request: Request<v1::ListSessionsRequest>) -> Answer<v1::ListSessionsResponse> {

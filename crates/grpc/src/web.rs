@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `POST /auth/login` | exchanges a login token for a session, which the browser keeps as a cookie |
 //! | `POST /auth/logout` | ends the session |
+//! | `GET /auth/methods`, `/auth/oidc` | logins by an OpenID Connect provider: `oidc` |
 //! | the API, in all its forms | as on the listener of the API, for the member of a session or an API key |
 //! | any other `GET` | a file of the web console, or its page |
 //!
 //! A request to the API needs a session or an API key before a byte of its body is read. Only the health check needs none.
 
 mod limits;
+mod oidc;
 mod pages;
 
 use std::convert::Infallible;
@@ -26,6 +28,7 @@ use rackwright_identity::{ClientIdentity, TokenHash};
 use rackwright_lifecycle::{EventKind, seconds};
 use rackwright_netboot::connections::counted_address;
 use rackwright_store::{EventRow, MemberRow, SessionKind, SessionRow};
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use tonic::body::Body;
 use tonic::codegen::http::header::{
@@ -62,6 +65,8 @@ pub struct Site {
     logins: LoginLimiter,
     calls: CallLimiter,
     uses: NotedUses,
+    /// The provider of logins. `None`: the settings have none.
+    provider: Option<oidc::Provider>,
 }
 
 impl Site {
@@ -74,6 +79,7 @@ impl Site {
             logins: LoginLimiter::default(),
             calls: CallLimiter::default(),
             uses: NotedUses::default(),
+            provider: oidc::Provider::new(core),
         }))
     }
 
@@ -189,6 +195,11 @@ fn presented(headers: &HeaderMap) -> Option<(SessionKind, &str)> {
             .eq_ignore_ascii_case("bearer")
             .then(|| (SessionKind::ApiKey, key.trim()));
     }
+    Some((SessionKind::Browser, cookie_of(headers, COOKIE_NAME)?))
+}
+
+/// The value of a cookie.
+fn cookie_of<'a>(headers: &'a HeaderMap, wanted: &str) -> Option<&'a str> {
     let cookies = headers
         .get_all(COOKIE)
         .into_iter()
@@ -196,8 +207,8 @@ fn presented(headers: &HeaderMap) -> Option<(SessionKind, &str)> {
     let mut pairs = cookies
         .flat_map(|value| value.split(';'))
         .filter_map(|pair| pair.split_once('='));
-    let (_, secret) = pairs.find(|(name, _)| name.trim() == COOKIE_NAME)?;
-    Some((SessionKind::Browser, secret.trim()))
+    let (_, value) = pairs.find(|(name, _)| name.trim() == wanted)?;
+    Some(value.trim())
 }
 
 /// Whether a page of this web console sends the request. Browsers say so in `Sec-Fetch-Site`, and older ones in `Origin`. A
@@ -260,6 +271,7 @@ where
             let response = match request.uri().path() {
                 LOGIN => log_in(&site, inner, request).await?,
                 LOGOUT => log_out(&site, inner, request).await?,
+                path if oidc::answers(path) => oidc::answer(&site, inner, request).await?,
                 path if API.iter().any(|prefix| path.starts_with(prefix)) => call_api(&site, inner, request).await?,
                 _ => pages::page(&request),
             };
@@ -391,12 +403,7 @@ where
         }
         return Ok(response);
     }
-    let opened = axum::body::to_bytes(axum::body::Body::new(response.into_body()), ANSWER_MAX).await;
-    let opened = opened
-        .ok()
-        .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-    let secret = opened.as_ref().and_then(|opened| opened["secret"].as_str());
-    let Some(secret) = secret else {
+    let Some(secret) = secret_of(response).await else {
         let message = "the session has no secret";
         return Ok(failure(StatusCode::INTERNAL_SERVER_ERROR, "internal", message));
     };
@@ -406,7 +413,14 @@ where
         tracing::debug!(status = %ended.status(), "the browser's former session was ended");
     }
     let age = i64::from(site.settings.session_hours) * 3600;
-    Ok(with_cookie(StatusCode::NO_CONTENT, secret, age))
+    Ok(with_cookie(StatusCode::NO_CONTENT, secret.expose_secret(), age))
+}
+
+/// The secret of a session that was opened.
+async fn secret_of(response: Response<Body>) -> Option<SecretString> {
+    let bytes = axum::body::to_bytes(axum::body::Body::new(response.into_body()), ANSWER_MAX).await;
+    let opened: Value = serde_json::from_slice(&bytes.ok()?).ok()?;
+    Some(opened["secret"].as_str()?.to_owned().into())
 }
 
 /// The call that ends the session of a login.
@@ -451,12 +465,17 @@ where
 fn with_cookie(code: StatusCode, secret: &str, age: i64) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = code;
-    let cookie = format!("{COOKIE_NAME}={secret}; Path=/; Max-Age={age}; Secure; HttpOnly; SameSite=Strict");
+    append_cookie(&mut response, COOKIE_NAME, secret, age, "Strict");
+    response
+}
+
+/// Sets a cookie. No age: the browser removes the cookie.
+fn append_cookie(response: &mut Response<Body>, name: &str, value: &str, age_s: i64, same_site: &str) {
+    let cookie = format!("{name}={value}; Path=/; Max-Age={age_s}; Secure; HttpOnly; SameSite={same_site}");
     if let Ok(mut cookie) = HeaderValue::try_from(cookie) {
         cookie.set_sensitive(true);
-        response.headers_mut().insert(SET_COOKIE, cookie);
+        response.headers_mut().append(SET_COOKIE, cookie);
     }
-    response
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ mod golden_firmware;
 mod group;
 mod hints;
 mod images;
+mod member_origins;
 mod member_tokens;
 mod members;
 mod neighbours;
@@ -95,6 +96,7 @@ pub use firmware::{FirmwareFileRow, FirmwareSeenRow, FirmwareUpdateRow, WindowRo
 pub use golden_firmware::{FirmwareValuesRow, GoldenFirmwareRow};
 pub use hints::{Change, Changes};
 pub use images::{ImageRow, ImageVersionBody, ImageVersionRow, UploadBody, UploadRow};
+pub use member_origins::MemberOrigin;
 pub use member_tokens::MemberTokenRow;
 pub use members::{DeploymentKeys, MemberRecord, MemberRow, TokenRow};
 pub use neighbours::NodeNeighbours;

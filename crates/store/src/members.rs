@@ -3,14 +3,14 @@
 use rackwright_lifecycle::{CustomerId, NodeId, Timestamp};
 
 use crate::sql::{Row, statement};
-use crate::{Result, Scope, Store, StoreError, WriteTx};
+use crate::{MemberOrigin, Result, Scope, Store, StoreError, WriteTx};
 
 /// A one-time token, stored by its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRow {
     /// Hash of the token.
     pub hash: String,
-    /// "member", "boot", "agent", "console" or "login".
+    /// "member", "boot", "agent", "console", "login" or "oidc".
     pub purpose: String,
     /// The recipient: a member or a MAC address.
     pub subject: String,
@@ -20,7 +20,8 @@ pub struct TokenRow {
     pub expires_at: Timestamp,
 }
 
-const MEMBERS: &str = "SELECT name, role, customer, epoch, created_at, used_at, certificate_ends_at FROM members";
+pub(crate) const MEMBERS: &str =
+    "SELECT name, role, customer, epoch, created_at, used_at, certificate_ends_at, issuer, subject FROM members";
 
 /// A member's rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub struct MemberRecord {
     pub used_at: Option<Timestamp>,
     /// The end of the newest certificate; none: it was issued before this is recorded.
     pub certificate_ends_at: Option<Timestamp>,
+    /// The person of an OpenID Connect provider; none: the member joined by an invitation.
+    pub origin: Option<MemberOrigin>,
 }
 
 /// Secrets of one deployment: SSH keys with sealed private parts, and the sealed cloud-config of its users.
@@ -162,12 +165,16 @@ fn no_keys(node: &NodeId) -> StoreError {
     }
 }
 
-fn integer(epoch: u64) -> i64 {
+pub(crate) fn integer(epoch: u64) -> i64 {
     i64::try_from(epoch).unwrap_or(i64::MAX)
 }
 
-fn member(row: &Row) -> Result<MemberRecord> {
+pub(crate) fn member(row: &Row) -> Result<MemberRecord> {
     let known = |at: i64| (at != 0).then_some(Timestamp(at));
+    let origin = MemberOrigin {
+        issuer: row.try_get("issuer")?,
+        subject: row.try_get("subject")?,
+    };
     Ok(MemberRecord {
         name: row.try_get("name")?,
         given: MemberRow {
@@ -178,12 +185,14 @@ fn member(row: &Row) -> Result<MemberRecord> {
         created_at: Timestamp(row.try_get("created_at")?),
         used_at: known(row.try_get("used_at")?),
         certificate_ends_at: known(row.try_get("certificate_ends_at")?),
+        origin: (!origin.issuer.is_empty()).then_some(origin),
     })
 }
 
 impl WriteTx {
     /// Adds a member with the epoch `epoch`, or changes the role of an existing member, who keeps the epoch. Returns the
-    /// member's epoch. Returns None and changes nothing if the name belongs to a member of another customer or of the site.
+    /// member's epoch. Returns None and changes nothing if the name belongs to a member of another customer or of the site, or
+    /// to a member who logs in by an OpenID Connect provider.
     ///
     /// # Errors
     /// The database failed.
@@ -195,8 +204,8 @@ impl WriteTx {
         now: Timestamp,
     ) -> Result<Option<u64>> {
         let sql = "INSERT INTO members (name, role, customer, epoch, created_at) VALUES ($1, $2, $3, $4, $5) \
-                   ON CONFLICT (name) DO UPDATE SET role = excluded.role WHERE members.customer = excluded.customer \
-                   RETURNING epoch";
+                   ON CONFLICT (name) DO UPDATE SET role = excluded.role \
+                   WHERE members.customer = excluded.customer AND members.issuer = '' RETURNING epoch";
         let query = statement(sql).bind(name).bind(&given.role).bind(&given.customer);
         let query = query.bind(integer(epoch)).bind(now.0);
         let row = query.fetch_optional(&mut self.tx).await?;

@@ -45,6 +45,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0037_fabric_breaches.sql"),
     include_str!("../migrations/0038_usage_breaches.sql"),
     include_str!("../migrations/0039_sessions.sql"),
+    include_str!("../migrations/0040_member_origins.sql"),
 ];
 
 /// The first version that seals every cloud-config.

@@ -23,6 +23,7 @@ function members() {
     of("cleo@acme", "CUSTOMER_ADMIN", "acme", 120, 1, 18),
     of("kim@borealis", "CUSTOMER_ADMIN", "borealis", 77, null, null),
     of("screen-hall", "VIEWER", "", 300, 0, 6),
+    { ...of("carl", "VIEWER", "", 12, 2, null), issuer: "https://login.example" },
   ].sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 

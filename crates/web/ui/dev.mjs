@@ -81,6 +81,14 @@ function json(response, status, body, headers = {}) {
 }
 
 function auth(request, response) {
+  if (request.url === "/auth/methods") {
+    return json(response, 200, { oidc: { name: "the lab" } });
+  }
+  // As after a login at the provider.
+  if (request.url === "/auth/oidc") {
+    response.writeHead(303, { Location: "/", "Set-Cookie": "rackwright-dev=1; Path=/; HttpOnly; SameSite=Lax" });
+    return response.end();
+  }
   if (request.url === "/auth/logout") {
     return json(response, 204, null, { "Set-Cookie": "rackwright-dev=; Path=/; Max-Age=0" });
   }

@@ -14,7 +14,7 @@ use thirtyfour::{By, CapabilitiesHelper as _, ChromiumLikeCapabilities as _, Des
 use tokio::process::{Child, Command};
 
 /// Generous: browser and control plane share the computer with other tests.
-const TEST_LIMIT: Duration = Duration::from_secs(120);
+pub const TEST_LIMIT: Duration = Duration::from_secs(120);
 const NODES: usize = 4;
 /// The serious violations of a page, each with the first places.
 const AXE: &str = r"
@@ -31,15 +31,15 @@ const AXE: &str = r"
 ";
 
 /// A browser, and the program that drives it.
-struct Browser {
-    driver: WebDriver,
+pub struct Browser {
+    pub driver: WebDriver,
     console: String,
     program: Child,
     _profile: tempfile::TempDir,
 }
 
 impl Browser {
-    async fn start(console: &Console) -> Self {
+    pub async fn start(console: &Console) -> Self {
         // The driver's HTTP client asks for it, although it uses no TLS here.
         install_crypto();
         let port = free_port();
@@ -112,13 +112,13 @@ impl Browser {
         );
     }
 
-    async fn open(&self, path: &str) {
+    pub async fn open(&self, path: &str) {
         let url = format!("{}{path}", self.console);
         self.driver.goto(&url).await.expect("the page opens");
     }
 
     /// Waits for an element with this text.
-    async fn shows(&self, by: By, text: &str) {
+    pub async fn shows(&self, by: By, text: &str) {
         let wanted = text.to_owned();
         let query = self
             .driver
@@ -134,7 +134,7 @@ impl Browser {
     }
 
     /// Clicks the button or link with exactly this text.
-    async fn click(&self, text: &str) {
+    pub async fn click(&self, text: &str) {
         let path = format!("//button[normalize-space()='{text}'] | //a[normalize-space()='{text}']");
         let query = self
             .driver
@@ -148,7 +148,7 @@ impl Browser {
         element.click().await.expect("a click");
     }
 
-    async fn text(&self) -> String {
+    pub async fn text(&self) -> String {
         let body = self.driver.find(By::Tag("body")).await.expect("a page");
         body.text().await.expect("its text")
     }
@@ -207,7 +207,7 @@ impl Browser {
         found.convert().expect("a list of violations")
     }
 
-    async fn reported_no_error(&self, place: &str) {
+    pub async fn reported_no_error(&self, place: &str) {
         let log = self.driver.browser_log().await.expect("the browser's log");
         let errors: Vec<&str> = log
             .iter()
@@ -240,7 +240,7 @@ impl Browser {
         self.click("Close").await;
     }
 
-    async fn end(mut self) {
+    pub async fn end(mut self) {
         self.driver.quit().await.expect("the browser ends");
         self.program.kill().await.expect("chromedriver ends");
     }

@@ -77,18 +77,35 @@ async fn list(cx: &Cx) -> Result<(), CliError> {
 
 fn table(members: &[Member], paint: Paint, width: Option<usize>) -> String {
     let stamp = |time: Option<&Timestamp>| time.map(units::stamp).unwrap_or_default();
-    let mut table = Table::new(&["MEMBER", "ROLE", "CUSTOMER", "JOINED", "LAST USE", "CERTIFICATE ENDS"]);
+    let mut table = Table::new(&[
+        "MEMBER",
+        "ROLE",
+        "CUSTOMER",
+        "ORIGIN",
+        "JOINED",
+        "LAST USE",
+        "CERTIFICATE ENDS",
+    ]);
     for member in members {
         table.row([
             short(&member.name).into(),
             role_name(member.role).into(),
             member.customer.as_str().into(),
+            origin(member).into(),
             stamp(member.create_time.as_ref()).into(),
             stamp(member.last_use_time.as_ref()).into(),
             stamp(member.certificate_expire_time.as_ref()).into(),
         ]);
     }
     table.render(paint, width)
+}
+
+/// How the member joined: the identity provider without `https://`, or the word for an invitation.
+fn origin(member: &Member) -> &str {
+    match member.issuer.as_str() {
+        "" => "invitation",
+        issuer => issuer.strip_prefix("https://").unwrap_or(issuer),
+    }
 }
 
 /// Shows a changed member: a sentence for people, otherwise the member.
@@ -125,6 +142,14 @@ async fn revoke(cx: &Cx, name: &str, mutation: &MutationArgs) -> Result<(), CliE
         "" => String::new(),
         customer => format!(" --customer {customer}"),
     };
+    if !member.issuer.is_empty() {
+        let sentence = format!(
+            "all sessions, API keys and SSH keys of {name} are revoked; {name} can log in again while a group at {} \
+             allows it",
+            origin(&member)
+        );
+        return show_member(cx, &member, &sentence);
+    }
     let sentence = format!(
         "all certificates, SSH keys and tokens of {name} are revoked; `rackwright token create {name} --role \
          {role}{customer}` makes a new token"

@@ -416,7 +416,7 @@ pub fn endless() -> Vec<Operation> {
     quick().into_iter().take(1).collect()
 }
 
-/// An operator, and a customer's user without any call yet.
+/// An operator, a customer's user without any call yet, and a viewer of an identity provider.
 pub fn members() -> Vec<Member> {
     vec![
         Member {
@@ -432,6 +432,13 @@ pub fn members() -> Vec<Member> {
             role: Role::CustomerUser as i32,
             customer: "acme".to_owned(),
             create_time: Some(FIXED),
+            ..Member::default()
+        },
+        Member {
+            name: "members/carl".to_owned(),
+            role: Role::Viewer as i32,
+            create_time: Some(FIXED),
+            issuer: "https://login.example".to_owned(),
             ..Member::default()
         },
     ]

@@ -1,5 +1,7 @@
 //! Settings of the web console: its listener, its certificate, and how long a login lasts.
 
+pub mod oidc;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -26,6 +28,8 @@ pub struct Settings {
     pub session_hours: u32,
     /// A login in a browser ends after this time without a call, in minutes.
     pub idle_minutes: u32,
+    /// Logins by an OpenID Connect provider. `None`: members log in only with a token of `rackwright console open`.
+    pub oidc: Option<oidc::Settings>,
 }
 
 impl Default for Settings {
@@ -37,6 +41,7 @@ impl Default for Settings {
             public_url: None,
             session_hours: 12,
             idle_minutes: 60,
+            oidc: None,
         }
     }
 }
@@ -63,6 +68,9 @@ impl Settings {
         }
         if !(1..=self.session_hours.saturating_mul(60)).contains(&self.idle_minutes) {
             faults.push("web.idle_minutes: at least 1, and at most web.session_hours".into());
+        }
+        if let Some(oidc) = &self.oidc {
+            oidc.check(faults);
         }
     }
 

@@ -25,6 +25,7 @@ mod golden_firmware;
 mod images;
 mod leases;
 mod log;
+mod member_origins;
 mod members;
 mod networks;
 mod nodes;

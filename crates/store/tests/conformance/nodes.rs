@@ -177,6 +177,7 @@ async fn inventories_of_an_older_schema_are_kept() {
          DROP TABLE fabric; DROP TABLE fabric_keys; DROP TABLE fabric_comparison; DROP TABLE fabric_faults; \
          DROP TABLE fabric_broken_links; DROP TABLE fabric_impaired_nodes; \
          DROP TABLE fabric_check; DROP TABLE fabric_breaches; DROP TABLE usage_breaches; DROP TABLE sessions; \
+         DROP INDEX members_origin; ALTER TABLE members DROP COLUMN issuer; ALTER TABLE members DROP COLUMN subject; \
          DROP TABLE facility_holds; DROP TABLE facility_alarms; DROP TABLE facility_readings; DROP TABLE facility_pins; \
          DROP TABLE discovery_findings; DROP TABLE discoveries; DROP TABLE discovery_guard; \
          DROP TABLE node_settings; \

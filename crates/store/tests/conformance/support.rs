@@ -46,6 +46,7 @@ impl Lab {
 pub const BEFORE_FABRIC_ROWS: &str = "DROP TABLE fabric; DROP TABLE fabric_keys; DROP TABLE fabric_comparison; \
      DROP TABLE fabric_faults; DROP TABLE fabric_broken_links; DROP TABLE fabric_impaired_nodes; \
      DROP TABLE fabric_check; DROP TABLE fabric_breaches; DROP TABLE usage_breaches; DROP TABLE sessions; \
+     DROP INDEX members_origin; ALTER TABLE members DROP COLUMN issuer; ALTER TABLE members DROP COLUMN subject; \
      ALTER TABLE hall ADD COLUMN fabric TEXT NOT NULL DEFAULT ''; ";
 
 pub fn at(us: i64) -> Timestamp {

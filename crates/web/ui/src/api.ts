@@ -1535,6 +1535,7 @@ export interface Member {
   createTime?: string;
   lastUseTime?: string;
   certificateExpireTime?: string;
+  issuer?: string;
 }
 
 export interface MemberToken {

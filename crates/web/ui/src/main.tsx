@@ -9,7 +9,7 @@ import { Dialogs } from "./parts/dialog";
 import { Shell } from "./parts/shell";
 import { findRoute } from "./routes";
 import { location, startRouter } from "./router";
-import { session } from "./session";
+import { returnFromProvider, session } from "./session";
 import { startTheme } from "./theme";
 import { startClock } from "./time";
 import { useWork } from "./use-call";
@@ -56,6 +56,7 @@ function App() {
 setKnownPages((path) => findRoute(path) !== null);
 startTheme();
 startClock();
+returnFromProvider();
 startRouter();
 startProbing();
 const root = document.getElementById("app");

@@ -56,6 +56,23 @@ export function takeAskedFor(): string {
   }
 }
 
+const BY_PROVIDER = "rackwright.by-provider";
+
+/** Goes to the identity provider. */
+export function leaveForProvider(): void {
+  sessionStorage.setItem(BY_PROVIDER, "yes");
+  window.location.assign("/auth/oidc");
+}
+
+/** After a login by the identity provider, the browser is at `/`: opens the page that was asked for before. */
+export function returnFromProvider(): void {
+  const isBack = sessionStorage.getItem(BY_PROVIDER) !== null;
+  sessionStorage.removeItem(BY_PROVIDER);
+  if (isBack && location.value.path === "/") {
+    navigate(takeAskedFor(), { replace: true });
+  }
+}
+
 async function postAuth(path: string, body: unknown): Promise<void> {
   const headers = { "Content-Type": "application/json" };
   const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) }).catch(() => {

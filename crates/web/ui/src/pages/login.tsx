@@ -2,6 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { WhoAmIResponse } from "../api";
 import { call } from "../client";
 import { ApiError, asApiError } from "../errors";
+import { ProviderLogin, takeFailure } from "../logins/provider";
 import { Button } from "../parts/button";
 import { Logo } from "../parts/logo";
 import { AsCli } from "../parts/panel";
@@ -23,6 +24,7 @@ export function LoginPage() {
   const [error, setError] = useState<ApiError | null>(null);
   const [isBusy, setBusy] = useState(false);
   const [present, setPresent] = useState<WhoAmIResponse | null>(null);
+  const [failure] = useState(takeFailure);
   const submit = async (given: string) => {
     setBusy(true);
     setError(null);
@@ -61,6 +63,12 @@ export function LoginPage() {
           <Logo />
           <h1>Rackwright</h1>
         </div>
+        {failure !== "" && (
+          <p class="login-failure" role="alert">
+            {failure}
+          </p>
+        )}
+        <ProviderLogin />
         {present && (
           <p role="alert">
             This browser is logged in as <strong>{present.member}</strong> ({roleWord(present.role)}). The token logs

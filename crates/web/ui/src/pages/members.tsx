@@ -89,6 +89,7 @@ function MembersPanel({ members, changed }: { members: Called<Member[]>; changed
             { title: "member", cell: (member) => <Name member={member} /> },
             { title: "role", cell: ({ role }) => roleWord(role) },
             ...(ownCustomer() === "" ? [customer] : []),
+            { title: "origin", isWide: true, cell: ({ issuer }) => issuer || <span class="dim">an invitation</span> },
             { title: "joined", isWide: true, cell: ({ createTime }) => <Ago time={createTime} bare /> },
             {
               title: "last use",
@@ -124,7 +125,9 @@ function MemberActions({ member, changed }: { member: Member; changed(): void })
     <span class="row-actions">
       <Button
         kind="quiet"
-        why={whyNotCall("AuthService/SetMemberRole")}
+        why={
+          member.issuer ? "Its groups at the identity provider give the role" : whyNotCall("AuthService/SetMemberRole")
+        }
         onClick={() => openDialog((close) => <RoleDialog {...props} close={close} />)}
       >
         Set role

@@ -1,0 +1,176 @@
+//! Logins by an OpenID Connect provider: the member of a person, its rights, and its session.
+
+use rackwright_ground::api_error::ApiError;
+use rackwright_ground::audit::call;
+use rackwright_ground::clock;
+use rackwright_identity::{ClientIdentity, TokenHash, new_epoch};
+use rackwright_lifecycle::{EventKind, Timestamp};
+use rackwright_store::{EventRow, MemberOrigin, MemberRecord, MemberRow, WriteTx};
+
+use super::{Browser, Sessions};
+
+/// The purpose of finished logins in the common token table.
+const PURPOSE: &str = "oidc";
+
+/// A person whom the provider has identified, in the extensions of a request. Only the listener of the web console makes
+/// one.
+#[derive(Debug, Clone)]
+pub struct ProviderLogin {
+    /// The person.
+    pub origin: MemberOrigin,
+    /// The name for a new member. `None`: the provider gives none.
+    pub name: Option<String>,
+    /// What the table of the settings gives. `None`: no row fits.
+    pub rights: Option<MemberRow>,
+    /// The secret of the login. It opens one session.
+    pub login: TokenHash,
+    /// The login has to end before this time.
+    pub until: Timestamp,
+}
+
+impl ProviderLogin {
+    fn event(&self, member: &str, kind: EventKind, message: String) -> EventRow {
+        EventRow {
+            at: clock::now(),
+            kind,
+            target: format!("members/{member}"),
+            message,
+            attributes: [("issuer".to_owned(), self.origin.issuer.clone())].into(),
+            ..EventRow::default()
+        }
+    }
+}
+
+impl Sessions {
+    /// Opens a session for a person, as the person's member. The first login makes the member, and each login gives it the
+    /// rights of the table.
+    pub(super) async fn open_by_provider(
+        &self,
+        login: &ProviderLogin,
+        browser: Browser,
+    ) -> Result<super::Opened, ApiError> {
+        if let Some(rights) = &login.rights {
+            let checked = self.0.sites.check_customer(&self.0.store, &rights.customer).await?;
+            checked.map_err(|fault| ApiError::Forbidden(format!("web.oidc.members: {fault}")))?;
+        }
+        let mut tx = self.0.store.write().await?;
+        // Locks the member before the token, in the same order as the revocation of a member.
+        let found = tx.member_of(&login.origin).await?;
+        if let Some(found) = &found {
+            call::note_target(&format!("members/{}", found.name));
+        }
+        let hash = login.login.to_hex();
+        if !tx.use_once(&hash, PURPOSE, login.until, clock::now()).await? {
+            return Err(ApiError::Unauthenticated(
+                "this login was used before; begin another".into(),
+            ));
+        }
+        let Some(rights) = &login.rights else {
+            return Err(self.refuse_without_rights(tx, login, found).await?);
+        };
+        let (name, epoch) = match found {
+            None => self.add(&mut tx, login, rights).await?,
+            Some(member) => self.update(&mut tx, login, member, rights).await?,
+        };
+        self.open_session_of(tx, (&name, epoch, &rights.customer), browser)
+            .await
+    }
+
+    /// Ends all accesses of a member who is in no group of the table any more. Returns the refusal.
+    async fn refuse_without_rights(
+        &self,
+        mut tx: WriteTx,
+        login: &ProviderLogin,
+        found: Option<MemberRecord>,
+    ) -> Result<ApiError, ApiError> {
+        if let Some(member) = found {
+            tx.revoke_member(&member.name, self.new_epoch()?).await?;
+            let message = format!(
+                "{} is in no group that may log in: all sessions, API keys, SSH keys and tokens of {0} ended",
+                member.name
+            );
+            let event = login.event(&member.name, EventKind::SecurityMemberRevoked, message);
+            tx.add_event(&event).await?;
+            self.0.commit(tx).await?;
+        }
+        Ok(ApiError::Forbidden(format!(
+            "{:?} of {} is in no group that may log in (web.oidc.members in the settings)",
+            login.name.as_deref().unwrap_or(&login.origin.subject),
+            login.origin.issuer
+        )))
+    }
+
+    async fn add(
+        &self,
+        tx: &mut WriteTx,
+        login: &ProviderLogin,
+        rights: &MemberRow,
+    ) -> Result<(String, u64), ApiError> {
+        let name = login.name.clone().unwrap_or_default();
+        if let Err(error) = ClientIdentity::member(&name, 0) {
+            return Err(ApiError::precondition(
+                "web.oidc.member_claim",
+                format!("the provider gives no usable name for a member: {error}"),
+                "web.oidc.member_claim in the settings names the claim",
+            ));
+        }
+        call::note_target(&format!("members/{name}"));
+        let epoch = self.new_epoch()?;
+        let is_added = tx
+            .add_member_of(&login.origin, &name, rights, epoch, clock::now())
+            .await?;
+        if !is_added {
+            let fault = format!("{name:?} is a member with another login already");
+            return Err(ApiError::Taken(vec![("member".into(), fault)]));
+        }
+        let message = format!(
+            "{name} joined as {} by a login at {}",
+            described(rights),
+            login.origin.issuer
+        );
+        tx.add_event(&login.event(&name, EventKind::SecurityMemberJoined, message))
+            .await?;
+        Ok((name, epoch))
+    }
+
+    /// Gives a present member the rights of the table. Its accesses carry the customer, so they end if that changes.
+    async fn update(
+        &self,
+        tx: &mut WriteTx,
+        login: &ProviderLogin,
+        member: MemberRecord,
+        rights: &MemberRow,
+    ) -> Result<(String, u64), ApiError> {
+        if member.given == *rights {
+            return Ok((member.name, member.epoch));
+        }
+        let mut epoch = member.epoch;
+        if member.given.customer != rights.customer {
+            epoch = self.new_epoch()?;
+            tx.revoke_member(&member.name, epoch).await?;
+        }
+        tx.set_member_rights(&member.name, rights).await?;
+        let message = format!(
+            "the groups at {} make {} {}; it was {}",
+            login.origin.issuer,
+            member.name,
+            described(rights),
+            described(&member.given)
+        );
+        tx.add_event(&login.event(&member.name, EventKind::SecurityMemberRoleSet, message))
+            .await?;
+        Ok((member.name, epoch))
+    }
+
+    fn new_epoch(&self) -> Result<u64, ApiError> {
+        new_epoch(self.0.rng.as_ref()).map_err(|error| ApiError::Internal(error.to_string()))
+    }
+}
+
+/// A role, with its customer.
+fn described(rights: &MemberRow) -> String {
+    match rights.customer.as_str() {
+        "" => rights.role.clone(),
+        customer => format!("{} of {customer}", rights.role),
+    }
+}
