@@ -11,32 +11,14 @@ use rackwright_store::{NodeColumn, NodeCount, NodeOrder, NodePlace, Scope};
 /// # Errors
 /// The text names no field by which the caller may order nodes.
 pub fn order(scope: &Scope, text: &str) -> Result<NodeOrder, ApiError> {
-    let mut words = text.split_whitespace();
-    let (field, direction, more) = (words.next(), words.next(), words.next());
-    let column = match (field, scope) {
-        (None, _) => None,
-        (Some("name"), _) => None,
-        (Some("state"), _) => Some(NodeColumn::State),
-        (Some("state_since"), _) => Some(NodeColumn::StateSince),
-        (Some("sku"), _) => Some(NodeColumn::Sku),
-        (Some("customer"), Scope::Site) => Some(NodeColumn::Customer),
-        (Some("create_time"), _) => Some(NodeColumn::CreateTime),
-        (Some("update_time"), _) => Some(NodeColumn::UpdateTime),
-        (Some(field), _) => {
-            let known = "name, state, state_since, sku, customer, create_time, update_time";
-            let fault = format!("nodes are not ordered by {field:?}, but by {known}");
-            return Err(ApiError::invalid("order_by", fault));
-        }
-    };
-    let descending = match (direction, more) {
-        (None | Some("asc"), None) => false,
-        (Some("desc"), None) if column.is_some() => true,
-        (Some("desc"), None) => {
-            return Err(ApiError::invalid("order_by", "names have no descending order"));
-        }
-        _ => return Err(ApiError::invalid("order_by", "write a field, or a field and desc")),
-    };
-    Ok(NodeOrder { column, descending })
+    let order = NodeOrder::parse(text).map_err(|fault| ApiError::invalid("order_by", fault))?;
+    match (order.column, scope) {
+        (Some(NodeColumn::Customer), Scope::Customer(_)) => Err(ApiError::invalid(
+            "order_by",
+            "members of a customer do not order by customer",
+        )),
+        _ => Ok(order),
+    }
 }
 
 /// The place in a page token; none: the first page.
@@ -44,29 +26,10 @@ pub fn order(scope: &Scope, text: &str) -> Result<NodeOrder, ApiError> {
 /// # Errors
 /// The place is none of this order.
 pub fn place(order: NodeOrder, text: &str) -> Result<Option<NodePlace>, ApiError> {
-    let (id, value) = text.split_once(' ').unwrap_or((text, ""));
-    let is_time = matches!(
-        order.column,
-        Some(NodeColumn::StateSince | NodeColumn::CreateTime | NodeColumn::UpdateTime)
-    );
-    if is_time && !text.is_empty() && value.parse::<i64>().is_err() {
-        return Err(ApiError::invalid(
-            "page_token",
-            "is not a page token of this list in this order",
-        ));
-    }
-    Ok((!text.is_empty()).then(|| NodePlace {
-        value: value.to_owned(),
-        id: id.to_owned(),
-    }))
-}
-
-/// The text of a place in a page token. An id has no spaces.
-#[must_use]
-pub fn place_text(place: &NodePlace) -> String {
-    match place.value.is_empty() {
-        true => place.id.clone(),
-        false => format!("{} {}", place.id, place.value),
+    let fault = || ApiError::invalid("page_token", "is not a page token of this list in this order");
+    match text.is_empty() {
+        true => Ok(None),
+        false => NodePlace::parse(order, text).map(Some).ok_or_else(fault),
     }
 }
 
@@ -142,7 +105,7 @@ mod tests {
                 id: id.into(),
             };
             let by_sku = super::order(&Scope::Site, "sku").unwrap();
-            assert_eq!(place(by_sku, &place_text(&at)).unwrap(), Some(at));
+            assert_eq!(place(by_sku, &at.to_string()).unwrap(), Some(at));
         }
         assert_eq!(place(since, "").unwrap(), None);
         assert!(place(since, "a 17").unwrap().is_some());

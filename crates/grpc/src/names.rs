@@ -3,7 +3,7 @@
 use rackwright_api::v1::Node;
 use rackwright_ground::api_error::ApiError;
 use rackwright_lifecycle::{ClusterId, ImageId, InvalidId, NodeId, OperationId, State, Timestamp, ids};
-use rackwright_store::{Clause, Filter, Term};
+use rackwright_store::Filter;
 
 /// Default and largest page size.
 const PAGE_DEFAULT: i32 = 50;
@@ -181,9 +181,7 @@ pub fn check_known(value: &str, known: &[&str], what: &str) -> Result<(), String
     }
 }
 
-/// Parses an AIP-160 filter: clauses joined by AND, each of terms joined by OR. `FIELD = VALUE OR FIELD != VALUE AND ...`: OR
-/// binds closer than AND (<https://google.aip.dev/160>); a clause may stand in parentheses. Values may be quoted. `check`
-/// returns the fault of a field's value.
+/// Parses a filter; `check` returns the fault of a field's value. See [`rackwright_store::parse_filter`].
 ///
 /// # Errors
 /// The error names the place of the fault.
@@ -192,108 +190,7 @@ pub fn parse_filter_of(
     fields: &[&str],
     check: impl Fn(&str, &str) -> Result<(), String>,
 ) -> Result<Filter, ApiError> {
-    let at = |rest: &str, fault: String| {
-        ApiError::invalid(
-            "filter",
-            format!("at character {}: {fault}", text.len() - rest.len() + 1),
-        )
-    };
-    let mut filter = Filter::new();
-    let mut rest = text.trim();
-    while !rest.is_empty() {
-        let (clause, after) = parse_clause(rest, fields, &check).map_err(|(rest, fault)| at(rest, fault))?;
-        filter.push(clause);
-        rest = after.trim_start();
-        if rest.is_empty() {
-            break;
-        }
-        rest = rest
-            .strip_prefix("AND ")
-            .map(str::trim_start)
-            .ok_or_else(|| at(rest, "AND or OR expected".into()))?;
-    }
-    if filter.iter().map(Vec::len).sum::<usize>() > 32 {
-        return Err(ApiError::invalid("filter", "must have at most 32 terms"));
-    }
-    Ok(filter)
-}
-
-/// The terms joined by OR at the beginning of a text, and the text after them.
-///
-/// # Errors
-/// The place of a fault, and the fault.
-fn parse_clause<'a>(
-    text: &'a str,
-    fields: &[&str],
-    check: &impl Fn(&str, &str) -> Result<(), String>,
-) -> Result<(Clause, &'a str), (&'a str, String)> {
-    let (is_grouped, mut rest) = match text.strip_prefix('(') {
-        Some(inner) => (true, inner.trim_start()),
-        None => (false, text),
-    };
-    let mut clause = Clause::new();
-    loop {
-        let (term, after) = parse_term(rest, fields, check, is_grouped).map_err(|fault| (rest, fault))?;
-        clause.push(term);
-        rest = after.trim_start();
-        match rest.strip_prefix("OR ") {
-            Some(after) => rest = after.trim_start(),
-            None => break,
-        }
-    }
-    if is_grouped {
-        let fault = match rest.starts_with("AND ") {
-            true => "a group in parentheses joins terms by OR; write AND outside of groups",
-            false => "OR or ) expected",
-        };
-        rest = rest.strip_prefix(')').ok_or((rest, fault.to_owned()))?;
-    }
-    Ok((clause, rest))
-}
-
-fn parse_term<'a>(
-    text: &'a str,
-    fields: &[&str],
-    check: &impl Fn(&str, &str) -> Result<(), String>,
-    is_grouped: bool,
-) -> Result<(Term, &'a str), String> {
-    let end = text.find(['=', '!', ' ']).unwrap_or(text.len());
-    let (field, rest) = text.split_at(end);
-    let is_label = field.strip_prefix("labels.").is_some_and(|key| !key.is_empty());
-    let known = if is_label { "labels" } else { field };
-    let known = fields.contains(&known) && field != "labels";
-    if !known {
-        return Err(format!("unknown field {field:?}; known: {}", fields.join(", ")));
-    }
-    let rest = rest.trim_start();
-    let (negated, rest) = match (rest.strip_prefix("!="), rest.strip_prefix('=')) {
-        (Some(rest), _) => (true, rest),
-        (None, Some(rest)) => (false, rest),
-        (None, None) => return Err("= or != expected".into()),
-    };
-    let rest = rest.trim_start();
-    let (value, rest) = match rest.strip_prefix('"') {
-        Some(quoted) => {
-            let end = quoted.find('"').ok_or("closing \" missing")?;
-            (&quoted[..end], &quoted[end + 1..])
-        }
-        None => {
-            let ends = |c: char| c == ' ' || is_grouped && c == ')';
-            rest.split_at(rest.find(ends).unwrap_or(rest.len()))
-        }
-    };
-    if value.chars().any(char::is_control) {
-        return Err(format!("{value:?} has control characters"));
-    }
-    check(field, value)?;
-    Ok((
-        Term {
-            field: field.to_owned(),
-            value: value.to_owned(),
-            negated,
-        },
-        rest,
-    ))
+    rackwright_store::parse_filter(text, fields, check).map_err(|fault| ApiError::invalid("filter", fault))
 }
 
 /// A time of a request.
@@ -379,6 +276,8 @@ pub fn update_paths(node: &Node, mask: Option<&prost_types::FieldMask>) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use rackwright_store::Term;
+
     use super::*;
 
     const FIELDS: &[&str] = &["state", "sku", "name", "labels"];

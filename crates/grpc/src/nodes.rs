@@ -349,7 +349,7 @@ impl NodeService for Nodes {
             .nodes_in_order(&scope, &filter, order, after.as_ref(), limit)
             .await;
         let records = records.map_err(ApiError::from)?;
-        let last = records.last().map(|record| fleet::place_text(&order.place(record)));
+        let last = records.last().map(|record| order.place(record).to_string());
         let next_page_token = pages.token(records.len(), last);
         let now = clock::now();
         let nodes = records

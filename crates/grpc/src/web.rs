@@ -10,7 +10,6 @@
 //!
 //! A request to the API needs a session or an API key before a byte of its body is read. Only the health check needs none.
 
-mod limits;
 mod oidc;
 mod pages;
 
@@ -28,6 +27,7 @@ use rackwright_identity::{ClientIdentity, TokenHash};
 use rackwright_lifecycle::{EventKind, seconds};
 use rackwright_netboot::connections::counted_address;
 use rackwright_store::{EventRow, MemberRow, SessionKind, SessionRow};
+use rackwright_web::limits::{CallLimiter, LoginLimiter, NotedUses};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use tonic::body::Body;
@@ -38,7 +38,6 @@ use tonic::codegen::http::{HeaderMap, HeaderValue, Method, Request, Response, St
 use tonic::{Code, Status};
 use tower::Service;
 
-use self::limits::{CallLimiter, LoginLimiter, NotedUses};
 use super::access::Refused;
 use super::caller;
 use super::connection::{Login, Peer};

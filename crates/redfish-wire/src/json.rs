@@ -23,12 +23,12 @@ pub fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     (!found.is_null()).then_some(found)
 }
 
-/// A trimmed, non-empty string without control characters, with which some BMCs fill up a serial number; a number is converted
-/// to text.
+/// A trimmed, non-empty string; a number is converted to text. Control characters, with which some BMCs fill up a serial number,
+/// count as spaces.
 pub fn text(value: &Value, path: &[&str]) -> Option<String> {
     match at(value, path)? {
         Value::String(text) => {
-            let plain: String = text.chars().filter(|c| !c.is_control()).collect();
+            let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             Some(plain.trim().to_owned()).filter(|text| !text.is_empty())
         }
         Value::Number(number) => Some(number.to_string()),

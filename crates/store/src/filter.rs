@@ -1,5 +1,7 @@
 //! Filters over rows, and their SQL.
 
+use std::fmt;
+
 use crate::NodeRecord;
 use crate::database::Kind;
 
@@ -67,6 +69,42 @@ pub struct NodeOrder {
 }
 
 impl NodeOrder {
+    /// The order of a text: a field, or a field and `desc`.
+    ///
+    /// # Errors
+    /// The fault of the text.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut words = text.split_whitespace();
+        let column = match words.next() {
+            None | Some("name") => None,
+            Some("state") => Some(NodeColumn::State),
+            Some("state_since") => Some(NodeColumn::StateSince),
+            Some("sku") => Some(NodeColumn::Sku),
+            Some("customer") => Some(NodeColumn::Customer),
+            Some("create_time") => Some(NodeColumn::CreateTime),
+            Some("update_time") => Some(NodeColumn::UpdateTime),
+            Some(field) => {
+                let known = "name, state, state_since, sku, customer, create_time, update_time";
+                return Err(format!("nodes are not ordered by {field:?}, but by {known}"));
+            }
+        };
+        let descending = match (words.next(), words.next()) {
+            (None | Some("asc"), None) => false,
+            (Some("desc"), None) if column.is_some() => true,
+            (Some("desc"), None) => return Err("names have no descending order".to_owned()),
+            _ => return Err("write a field, or a field and desc".to_owned()),
+        };
+        Ok(Self { column, descending })
+    }
+
+    /// Whether the values of the column are times.
+    fn is_by_time(&self) -> bool {
+        matches!(
+            self.column,
+            Some(NodeColumn::StateSince | NodeColumn::CreateTime | NodeColumn::UpdateTime)
+        )
+    }
+
     /// The value of a node's column, and its id: the place of the node in the order.
     #[must_use]
     pub fn place(&self, record: &NodeRecord) -> NodePlace {
@@ -105,11 +143,9 @@ impl NodeOrder {
         };
         let (beyond, word) = if self.descending { ("<", " DESC") } else { (">", "") };
         // Values of the place are texts; those of times are compared as numbers.
-        let value = match self.column {
-            Some(NodeColumn::StateSince | NodeColumn::CreateTime | NodeColumn::UpdateTime) => {
-                "CAST(NULLIF($1, '') AS BIGINT)"
-            }
-            _ => "$1",
+        let value = match self.is_by_time() {
+            true => "CAST(NULLIF($1, '') AS BIGINT)",
+            false => "$1",
         };
         let after = match is_first {
             true => "$1 = '' AND $2 = ''".to_owned(),
@@ -126,6 +162,29 @@ pub struct NodePlace {
     pub value: String,
     /// The id.
     pub id: String,
+}
+
+impl NodePlace {
+    /// The place of a text that `to_string` made. None: the text is of no place in this order.
+    #[must_use]
+    pub fn parse(order: NodeOrder, text: &str) -> Option<Self> {
+        let (id, value) = text.split_once(' ').unwrap_or((text, ""));
+        let fits = !order.is_by_time() || value.parse::<i64>().is_ok();
+        fits.then(|| Self {
+            value: value.to_owned(),
+            id: id.to_owned(),
+        })
+    }
+}
+
+/// The id, and the value after a space. An id has no spaces.
+impl fmt::Display for NodePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value.is_empty() {
+            true => f.write_str(&self.id),
+            false => write!(f, "{} {}", self.id, self.value),
+        }
+    }
 }
 
 /// A filter as SQL conditions, with the values of their parameters.

@@ -1,6 +1,10 @@
 //! The files of the web console, as a browser loads them. `make web` builds them in `dist` from the sources in `ui`.
 //!
 //! The console is a client of the API like any other: these files contain no data, and every visitor may read them.
+//!
+//! [`limits`] is what the server of the console remembers of logins and calls.
+
+pub mod limits;
 
 use std::io::Write as _;
 use std::sync::LazyLock;

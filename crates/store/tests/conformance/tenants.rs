@@ -165,7 +165,7 @@ async fn history_stays_with_former_customer() {
     assert_eq!(events(&bolt).await, ["nodes/b1", "clusters/beta"]);
     assert!(is_missing(&lab.store.operation(&bolt, &"o0".into()).await));
     let mut tx = lab.store.write().await.unwrap();
-    tx.add_event(&event("imaging", "nodes/a1", 300)).await.unwrap();
+    tx.add_event(&event("started", "nodes/a1", 300)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(events(&bolt).await, ["nodes/b1", "clusters/beta", "nodes/a1"]);
     // A later change by the same customer keeps the beginning.
