@@ -23,14 +23,12 @@ pub fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     (!found.is_null()).then_some(found)
 }
 
-/// A trimmed, non-empty string; a number is converted to text. Control characters, with which some BMCs fill up a serial number,
-/// count as spaces.
+/// A trimmed, non-empty string; a number is converted to text. The zeros with which some BMCs fill up a serial number are trimmed
+/// too.
 pub fn text(value: &Value, path: &[&str]) -> Option<String> {
+    let is_filling = |c: char| c.is_whitespace() || c == '\0';
     match at(value, path)? {
-        Value::String(text) => {
-            let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            Some(plain.trim().to_owned()).filter(|text| !text.is_empty())
-        }
+        Value::String(text) => Some(text.trim_matches(is_filling).to_owned()).filter(|text| !text.is_empty()),
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     }
@@ -186,11 +184,12 @@ mod tests {
     #[test]
     fn unexpected_types_are_absent_not_errors() {
         let value = json!({
-            "Text": " On ", "Null": null, "Num": 5, "Float": 2.9, "NumText": " 17 ", "Neg": -4, "Flag": "True",
+            "Text": " On ", "Filled": "S1\0\0", "Null": null, "Num": 5, "Float": 2.9, "NumText": " 17 ", "Neg": -4, "Flag": "True",
             "List": ["a", null, 3, {"x": 1}], "NA": "N/A", "Link": {"@odata.id": "/a"}, "Old": {"href": "/b"},
             "Links": [{"@odata.id": "/a"}, null, {}, "/c", 7], "One": {"@odata.id": "/d"}
         });
         assert_eq!(text(&value, &["Text"]).as_deref(), Some("On"));
+        assert_eq!(text(&value, &["Filled"]).as_deref(), Some("S1"));
         assert_eq!(text(&value, &["Null"]), None);
         assert_eq!(text(&value, &["Num"]).as_deref(), Some("5"));
         assert_eq!(text(&value, &["List"]), None);
