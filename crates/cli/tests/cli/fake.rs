@@ -114,6 +114,15 @@ impl Fake {
         Self::start_for(&["127.0.0.1", "localhost"])
     }
 
+    /// A fake with the three nodes of the fixtures.
+    pub fn with_nodes() -> Self {
+        let fake = Self::start();
+        for node in fixtures::nodes() {
+            fake.state().nodes.insert(node.name.clone(), node);
+        }
+        fake
+    }
+
     /// Starts with a certificate for these names.
     pub fn start_for(names: &[&str]) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();

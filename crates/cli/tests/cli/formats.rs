@@ -7,18 +7,9 @@ use crate::fixtures;
 use crate::golden::Script;
 use crate::program::Program;
 
-/// A fake with the three nodes of the fixtures.
-fn fake() -> Fake {
-    let fake = Fake::start();
-    for node in fixtures::nodes() {
-        fake.state().nodes.insert(node.name.clone(), node);
-    }
-    fake
-}
-
 #[test]
 fn lists_are_sorted_by_a_column() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let ids = |by: &[&str]| {
         let list = program.run(&[&["node", "list", "-o", "name"][..], by].concat());
@@ -63,7 +54,7 @@ fn all_pages_are_sorted_together() {
 
 #[test]
 fn wide_tables_have_all_columns_and_whole_lines() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
     script.run(&program, &["node", "list", "-o", "wide"]);
@@ -77,7 +68,7 @@ fn wide_tables_have_all_columns_and_whole_lines() {
 
 #[test]
 fn a_path_shows_parts_of_the_json() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
     script.run(&program, &["node", "list", "-o", "jsonpath=$[*].name"]);

@@ -9,18 +9,9 @@ use crate::fixtures;
 use crate::golden::Script;
 use crate::program::Program;
 
-/// A fake with the three nodes of the fixtures.
-fn fake() -> Fake {
-    let fake = Fake::start();
-    for node in fixtures::nodes() {
-        fake.state().nodes.insert(node.name.clone(), node);
-    }
-    fake
-}
-
 #[test]
 fn the_hall_in_one_screen() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     fake.state().power.alarms = vec![Alarm {
         name: "alarms/leak cdu/cdu-1".into(),
         subject: "cdu/cdu-1".into(),
@@ -55,7 +46,7 @@ fn the_hall_in_one_screen() {
 
 #[test]
 fn nodes_as_tables() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     fake.state()
         .explanations
         .insert("nodes/gpu-002".into(), fixtures::explanation());
@@ -103,7 +94,7 @@ fn lists_are_read_page_by_page() {
 
 #[test]
 fn deploy_and_wait() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let key = program.file("id.pub", "ssh-ed25519 AAAAC3 ann@example\n");
     let data = program.file("user-data", "#cloud-config\n");
@@ -176,7 +167,7 @@ fn deploy_and_wait() {
 
 #[test]
 fn destructive_commands_need_consent() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
     script.run(&program, &["node", "release", "gpu-001", "gpu-002"]);
@@ -200,7 +191,7 @@ fn destructive_commands_need_consent() {
 
 #[test]
 fn acts_on_nodes_in_use_need_consent() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
     script.run(&program, &["node", "power", "gpu-001", "off"]);
@@ -220,7 +211,7 @@ fn acts_on_nodes_in_use_need_consent() {
 
 #[test]
 fn a_doubt_is_shown_and_settled_one_by_one_or_for_all() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     for name in ["nodes/gpu-001", "nodes/gpu-003"] {
         let mut state = fake.state();
@@ -246,7 +237,7 @@ fn a_doubt_is_shown_and_settled_one_by_one_or_for_all() {
 
 #[test]
 fn the_other_verbs() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
     script.run(&program, &["node", "power", "gpu-001", "cycle", "--wait", "--yes"]);
@@ -275,7 +266,7 @@ fn the_other_verbs() {
 
 #[test]
 fn enrolment_keeps_the_password_to_itself() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let arguments = [
         "node",
@@ -313,7 +304,7 @@ fn enrolment_keeps_the_password_to_itself() {
 
 #[test]
 fn a_call_with_a_lost_answer_is_repeated_with_the_same_key() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     fake.state().lost_answers.insert("DeployNode", 2);
     let program = Program::logged_in(&fake);
     let deploy = program.run(&["node", "deploy", "gpu-001", "--image", "debian", "--wait"]);
@@ -329,7 +320,7 @@ fn a_call_with_a_lost_answer_is_repeated_with_the_same_key() {
 
 #[test]
 fn the_key_can_be_given() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let deploy = program.run(&[
         "node",
@@ -364,7 +355,7 @@ fn the_key_can_be_given() {
 
 #[test]
 fn a_server_that_stays_unreachable_is_given_up() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     for _ in 0..20 {
         fake.refuse("GetNode", Status::unavailable("the database is being moved"));
@@ -378,7 +369,7 @@ fn a_server_that_stays_unreachable_is_given_up() {
 
 #[test]
 fn labels_are_changed_again_after_a_concurrent_change() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     fake.refuse("UpdateNode", Status::aborted("changed meanwhile"));
     let label = program.run(&["node", "label", "gpu-001", "row=4"]);
@@ -393,7 +384,7 @@ fn labels_are_changed_again_after_a_concurrent_change() {
 
 #[test]
 fn a_restarted_server_does_not_end_a_wait() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     fake.state().scripts.push_back(fixtures::stepwise());
     for _ in 0..3 {
@@ -405,7 +396,7 @@ fn a_restarted_server_does_not_end_a_wait() {
 
 #[test]
 fn waiting_ends_when_its_time_has_passed() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     fake.state().scripts.push_back(fixtures::endless());
     let mut script = Script::default();
@@ -431,7 +422,7 @@ fn waiting_ends_when_its_time_has_passed() {
 
 #[test]
 fn operations() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     fake.state()
         .scripts
@@ -456,7 +447,7 @@ fn operations() {
 
 #[test]
 fn evidence() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     fake.state().reports = vec![fixtures::report()];
     let forged = EraseCertificate {
         drive_serial: "S7".into(),
@@ -479,7 +470,7 @@ fn evidence() {
 
 #[test]
 fn a_node_that_refuses_does_not_hold_up_the_others() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let details = ErrorDetails::with_precondition_failure_violation("STATE", "nodes/gpu-001", "gpu-001 is failed");
     fake.refuse(
         "ReleaseNode",

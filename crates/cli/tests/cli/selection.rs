@@ -1,22 +1,12 @@
 //! Commands for selected nodes: `--filter`, `--state` and `--label` in place of IDs.
 
 use crate::fake::Fake;
-use crate::fixtures;
 use crate::golden::Script;
 use crate::program::Program;
 
-/// A fake with the three nodes of the fixtures.
-fn fake() -> Fake {
-    let fake = Fake::start();
-    for node in fixtures::nodes() {
-        fake.state().nodes.insert(node.name.clone(), node);
-    }
-    fake
-}
-
 #[test]
 fn verbs_take_a_selection_in_place_of_ids() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
     script.run(&program, &["node", "hold", "--state", "failed", "--reason", "fan 3"]);
@@ -56,7 +46,7 @@ fn verbs_take_a_selection_in_place_of_ids() {
 
 #[test]
 fn all_options_of_a_selection_must_match_and_its_keys_have_the_names_of_the_nodes() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let words = ["node", "retry", "--yes", "--idempotency-key", "mine"];
     let none = program.run(&[&words[..], &["-l", "rack=r1", "-l", "rack=r2"]].concat());
@@ -69,7 +59,7 @@ fn all_options_of_a_selection_must_match_and_its_keys_have_the_names_of_the_node
 
 #[test]
 fn a_selection_asks_once_on_a_terminal() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let hold = ["node", "hold", "--state", "failed", "--reason", "fan"];
     let refused = program.run_on_terminal(&hold, "no\n");
@@ -89,7 +79,7 @@ fn a_selection_asks_once_on_a_terminal() {
 
 #[test]
 fn an_ac_cycle_of_several_nodes_reports_every_refusal() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     // The fake has no BMCs.
     let cycle = program.run(&["node", "power", "gpu-001", "gpu-002", "ac-cycle", "--wait"]);

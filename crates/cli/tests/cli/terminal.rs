@@ -6,17 +6,9 @@ use crate::fake::Fake;
 use crate::fixtures;
 use crate::program::Program;
 
-fn fake() -> Fake {
-    let fake = Fake::start();
-    for node in fixtures::nodes() {
-        fake.state().nodes.insert(node.name.clone(), node);
-    }
-    fake
-}
-
 #[test]
 fn destructive_commands_ask_on_a_terminal() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let refused = program.run_on_terminal(&["node", "release", "gpu-001", "gpu-002"], "no\n");
     assert!(
@@ -35,7 +27,7 @@ fn destructive_commands_ask_on_a_terminal() {
 
 #[test]
 fn acts_on_nodes_in_use_ask_on_a_terminal() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     let program = Program::logged_in(&fake);
     let refused = program.run_on_terminal(&["node", "power", "gpu-001", "off"], "no\n");
     let question = "To switch off: 1 node in use (gpu-001 of acme). Running work is interrupted.";
@@ -58,7 +50,7 @@ fn acts_on_nodes_in_use_ask_on_a_terminal() {
 
 #[test]
 fn waiting_draws_a_bar_and_ends_with_a_line() {
-    let fake = fake();
+    let fake = Fake::with_nodes();
     fake.state().scripts.push_back(fixtures::stepwise());
     let program = Program::logged_in(&fake);
     let deploy = program.run_on_terminal(&["node", "deploy", "gpu-001", "--image", "debian", "--wait"], "");

@@ -196,10 +196,7 @@ where
 fn address(head: &Parts) -> String {
     let peer = Peer::from_extensions(&head.extensions);
     let address = peer.and_then(Peer::address);
-    address.map_or_else(
-        || "an unknown address".into(),
-        |address| address.to_canonical().to_string(),
-    )
+    address.map_or_else(|| "an unknown address".into(), host)
 }
 
 fn methods(site: &Site) -> Response<Body> {
