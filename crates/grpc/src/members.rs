@@ -103,7 +103,7 @@ fn can_log_in(operator: &MemberRecord, now: Timestamp) -> bool {
 /// The member to change, locked.
 struct Target {
     member: MemberRecord,
-    /// No other operator can log in.
+    /// No other operator has a certificate that is valid. Operators of a provider have none.
     is_last_operator: bool,
 }
 
@@ -124,7 +124,7 @@ impl Target {
         let is_other = |one: &&MemberRecord| one.name != member.name && can_log_in(one, call.now());
         let is_operator = operators.iter().any(|one| one.name == member.name);
         Ok(Self {
-            is_last_operator: is_operator && !operators.iter().any(|one| is_other(&one)),
+            is_last_operator: is_operator && member.origin.is_none() && !operators.iter().any(|one| is_other(&one)),
             member,
         })
     }

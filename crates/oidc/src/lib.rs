@@ -12,7 +12,7 @@ use openidconnect::core::{CoreAuthenticationFlow, CoreClientAuthMethod, CoreGend
 use openidconnect::{
     AccessToken, AuthType, AuthorizationCode, ClaimsVerificationError, ClientId, ClientSecret, CsrfToken,
     IdTokenVerifier, Nonce, OAuth2TokenResponse as _, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
-    SignatureVerificationError, TokenResponse as _, UserInfoClaims,
+    SignatureVerificationError, TokenResponse as _, UserInfoClaims, UserInfoError,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
@@ -258,7 +258,10 @@ impl Client {
             Ok(request) if is_missing => {
                 let answer: Result<UserInfoClaims<Claims, CoreGenderClaim>, _> =
                     request.request_async(self.provider.http()).await;
-                let answer = answer.map_err(|error| LoginError::Unavailable(chain(&error)))?;
+                let answer = answer.map_err(|error| match error {
+                    UserInfoError::ClaimsVerification(error) => LoginError::Invalid(chain(&error)),
+                    error => LoginError::Unavailable(chain(&error)),
+                })?;
                 serde_json::to_value(answer).map_err(|error| LoginError::Unavailable(error.to_string()))?
             }
             _ => Value::Null,

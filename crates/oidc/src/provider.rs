@@ -123,11 +123,17 @@ pub(crate) fn protocol(metadata: Metadata, id: ClientId, secret: Option<ClientSe
 /// The failed exchange of a code, as the provider explains it.
 pub(crate) fn token_error(error: RequestTokenError<HttpError, ErrorAnswer>) -> LoginError {
     match error {
-        RequestTokenError::ServerResponse(answer) => {
-            LoginError::Invalid(format!("the provider refuses the code: {answer}"))
+        RequestTokenError::ServerResponse(answer) => match answer.error() {
+            CoreErrorResponseType::InvalidGrant | CoreErrorResponseType::InvalidRequest => {
+                LoginError::Invalid(format!("the provider refuses the code: {answer}"))
+            }
+            // The fault is not the browser's.
+            _ => LoginError::Unavailable(format!("it refuses this control plane: {answer}")),
+        },
+        // The message would contain the answer, which may contain tokens. Some providers answer a wrong code so.
+        RequestTokenError::Parse(error, _) => {
+            LoginError::Invalid(format!("the provider's answer to the code is not understood: {error}"))
         }
-        // The message would contain the answer, which may contain tokens.
-        RequestTokenError::Parse(error, _) => LoginError::Unavailable(format!("its answer is not understood: {error}")),
         other => LoginError::Unavailable(chain(&other)),
     }
 }

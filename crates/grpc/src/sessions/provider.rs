@@ -1,10 +1,13 @@
 //! Logins by an OpenID Connect provider: the member of a person, its rights, and its session.
 
+use std::sync::Arc;
+
 use rackwright_ground::api_error::ApiError;
 use rackwright_ground::audit::call;
 use rackwright_ground::clock;
 use rackwright_identity::{ClientIdentity, TokenHash, new_epoch};
 use rackwright_lifecycle::{EventKind, Timestamp};
+use rackwright_site::model::Site;
 use rackwright_store::{EventRow, MemberOrigin, MemberRecord, MemberRow, WriteTx};
 
 use super::{Browser, Sessions};
@@ -49,10 +52,14 @@ impl Sessions {
         login: &ProviderLogin,
         browser: Browser,
     ) -> Result<super::Opened, ApiError> {
-        if let Some(rights) = &login.rights {
-            let checked = self.0.sites.check_customer(&self.0.store, &rights.customer).await?;
-            checked.map_err(|fault| ApiError::Forbidden(format!("web.oidc.members: {fault}")))?;
+        // A row for a customer that the site does not have gives nothing.
+        let (mut rights, mut fault) = (login.rights.clone(), None);
+        if let Some(given) = &rights
+            && let Err(why) = self.0.sites.check_customer(&self.0.store, &given.customer).await?
+        {
+            (rights, fault) = (None, Some(format!("web.oidc.members: {why}")));
         }
+        let name = self.name_of(login, rights.as_ref()).await?;
         let mut tx = self.0.store.write().await?;
         // Locks the member before the token, in the same order as the revocation of a member.
         let found = tx.member_of(&login.origin).await?;
@@ -65,11 +72,11 @@ impl Sessions {
                 "this login was used before; begin another".into(),
             ));
         }
-        let Some(rights) = &login.rights else {
-            return Err(self.refuse_without_rights(tx, login, found).await?);
+        let Some(rights) = &rights else {
+            return Err(self.refuse_without_rights(tx, login, (found, fault)).await?);
         };
         let (name, epoch) = match found {
-            None => self.add(&mut tx, login, rights).await?,
+            None => self.add(&mut tx, login, (name?, rights)).await?,
             Some(member) => self.update(&mut tx, login, member, rights).await?,
         };
         self.open_session_of(tx, (&name, epoch, &rights.customer), browser)
@@ -81,7 +88,7 @@ impl Sessions {
         &self,
         mut tx: WriteTx,
         login: &ProviderLogin,
-        found: Option<MemberRecord>,
+        (found, fault): (Option<MemberRecord>, Option<String>),
     ) -> Result<ApiError, ApiError> {
         if let Some(member) = found {
             tx.revoke_member(&member.name, self.new_epoch()?).await?;
@@ -93,6 +100,9 @@ impl Sessions {
             tx.add_event(&event).await?;
             self.0.commit(tx).await?;
         }
+        if let Some(fault) = fault {
+            return Ok(ApiError::Forbidden(fault));
+        }
         Ok(ApiError::Forbidden(format!(
             "{:?} of {} is in no group that may log in (web.oidc.members in the settings)",
             login.name.as_deref().unwrap_or(&login.origin.subject),
@@ -100,13 +110,40 @@ impl Sessions {
         )))
     }
 
+    /// The name of a new member. That of a customer's member ends with the customer, as in invitations: so a person takes no
+    /// name of the site or of another customer, and learns none. The inner error refuses a name of the site.
+    async fn name_of(
+        &self,
+        login: &ProviderLogin,
+        rights: Option<&MemberRow>,
+    ) -> Result<Result<String, ApiError>, ApiError> {
+        let claimed = login.name.clone().unwrap_or_default();
+        let customer = rights.map(|rights| rights.customer.as_str()).unwrap_or_default();
+        if !customer.is_empty() {
+            let own = claimed.split('@').next().unwrap_or_default();
+            return Ok(Ok(match own {
+                "" => String::new(),
+                own => format!("{own}@{customer}"),
+            }));
+        }
+        let site = self.0.sites.current(&self.0.store).await?;
+        let ending = claimed.rsplit_once('@').map(|(_, ending)| ending);
+        let is_customers = |(_, site): (i64, Arc<Site>)| site_has(&site, ending);
+        Ok(match site.is_some_and(is_customers) {
+            true => Err(ApiError::Taken(vec![(
+                "member".into(),
+                format!("{claimed:?} ends with the name of a customer, and is kept for its members"),
+            )])),
+            false => Ok(claimed),
+        })
+    }
+
     async fn add(
         &self,
         tx: &mut WriteTx,
         login: &ProviderLogin,
-        rights: &MemberRow,
+        (name, rights): (String, &MemberRow),
     ) -> Result<(String, u64), ApiError> {
-        let name = login.name.clone().unwrap_or_default();
         if let Err(error) = ClientIdentity::member(&name, 0) {
             return Err(ApiError::precondition(
                 "web.oidc.member_claim",
@@ -165,6 +202,11 @@ impl Sessions {
     fn new_epoch(&self) -> Result<u64, ApiError> {
         new_epoch(self.0.rng.as_ref()).map_err(|error| ApiError::Internal(error.to_string()))
     }
+}
+
+/// Whether a site has a customer.
+fn site_has(site: &Site, customer: Option<&str>) -> bool {
+    customer.is_some_and(|customer| site.customer_named(customer).is_some())
 }
 
 /// A role, with its customer.

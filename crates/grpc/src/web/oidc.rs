@@ -10,6 +10,8 @@
 
 mod pending;
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use axum::extract::Query;
 use rackwright_ground::clock;
 use rackwright_ground::config::web::oidc::Settings;
@@ -18,7 +20,7 @@ use rackwright_identity::TokenHash;
 use rackwright_oidc::{Answer, Client, LoginError, Person};
 use rackwright_store::{MemberOrigin, SessionKind};
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 use tonic::codegen::http::header::{LOCATION, USER_AGENT};
 use tonic::codegen::http::request::Parts;
 
@@ -31,8 +33,12 @@ const BEGIN: &str = "/auth/oidc";
 const CALLBACK: &str = "/auth/oidc/callback";
 /// The cookie of a login under way. The provider's site sends the browser back, so the cookie is not `SameSite=Strict`.
 const PENDING_NAME: &str = "__Host-rackwright-oidc";
-/// Longest text of the provider that is logged, in characters.
+/// Longest text of the provider that is logged or recorded, in characters.
 const LOGGED_MAX: usize = 200;
+/// Logins that may end at once.
+const EXCHANGES: usize = 16;
+/// Least time between two log lines, in seconds.
+const LOG_PAUSE_S: i64 = 10;
 
 /// Why a login fails, as a code that the login page turns into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +93,10 @@ pub(super) struct Provider {
     settings: Settings,
     redirect_url: String,
     client: OnceCell<Client>,
+    /// Logins that may end at once: each asks the provider.
+    exchanges: Semaphore,
+    /// The second of the last log line about a failure that anybody can cause.
+    logged_s: AtomicI64,
 }
 
 impl Provider {
@@ -97,7 +107,23 @@ impl Provider {
             settings: web.oidc.clone()?,
             redirect_url: format!("{}{CALLBACK}", web.url(&core.config.names)),
             client: OnceCell::new(),
+            exchanges: Semaphore::new(EXCHANGES),
+            logged_s: AtomicI64::new(0),
         })
+    }
+
+    /// Logs a failure that anybody can cause, at most once in [`LOG_PAUSE_S`].
+    fn log(&self, what: &str, error: &dyn std::fmt::Display) {
+        let now = clock::now().0.div_euclid(1_000_000);
+        let last = self.logged_s.load(Ordering::Relaxed);
+        let is_due = now.saturating_sub(last) >= LOG_PAUSE_S;
+        let is_ours = || {
+            self.logged_s
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+        };
+        if is_due && is_ours().is_ok() {
+            tracing::warn!(%error, "{what}");
+        }
     }
 
     /// The client of the provider. Its files are read at the first login.
@@ -116,7 +142,11 @@ impl Provider {
             Some(path) => {
                 let text = String::from_utf8(read("client_secret_file", path).await?);
                 let text = text.map_err(|_| LoginError::Setup("web.oidc.client_secret_file: is not text".into()))?;
-                Some(SecretString::from(text.trim_end_matches(['\r', '\n']).to_owned()))
+                let text = text.trim_end_matches(['\r', '\n']);
+                if text.is_empty() {
+                    return Err(LoginError::Setup("web.oidc.client_secret_file: is empty".into()));
+                }
+                Some(SecretString::from(text.to_owned()))
             }
         };
         let authorities = match &of.ca_file {
@@ -227,7 +257,7 @@ async fn begin(site: &Site, provider: &Provider, head: &Parts) -> Result<Respons
         _ => None,
     };
     let unavailable = |error: &dyn std::fmt::Display| {
-        tracing::warn!(%error, "a login by the identity provider cannot begin");
+        provider.log("a login by the identity provider cannot begin", error);
         Failure::Unavailable
     };
     let pending = Pending::new(site.core.rng.as_ref(), clock::now(), former).map_err(|error| unavailable(&error))?;
@@ -287,7 +317,7 @@ async fn finish<S>(
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
 {
-    let (pending, login) = match identified(site, provider, head).await {
+    let (pending, login) = match identified(site, provider, (head, address)).await {
         Ok(found) => found,
         Err(Refusal { failure, why: None }) => return Ok(Err(failure)),
         Err(Refusal {
@@ -327,6 +357,11 @@ where
     Ok(Ok(response))
 }
 
+/// A text of the provider, as it is recorded.
+fn cut(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(LOGGED_MAX).collect()
+}
+
 /// A refused login. With `why`, it is recorded and counted.
 struct Refusal {
     failure: Failure,
@@ -340,18 +375,29 @@ impl From<Failure> for Refusal {
 }
 
 /// The login under way of this browser, and the person whom the provider names.
-async fn identified(site: &Site, provider: &Provider, head: &Parts) -> Result<(Pending, ProviderLogin), Refusal> {
+async fn identified(
+    site: &Site,
+    provider: &Provider,
+    (head, address): (&Parts, &str),
+) -> Result<(Pending, ProviderLogin), Refusal> {
     let sealed = cookie_of(&head.headers, PENDING_NAME).ok_or(Failure::Again)?;
     let pending = Pending::open(&site.core.keys.sealer, sealed, clock::now()).ok_or(Failure::Again)?;
     let answer = match Returned::read(&head.uri, &pending).ok_or(Failure::Again)? {
         Returned::Answer(answer) => answer,
         Returned::Error(error) if error == "access_denied" => return Err(Failure::Denied.into()),
         Returned::Error(error) => {
-            let error: String = error.chars().filter(|c| !c.is_control()).take(LOGGED_MAX).collect();
-            tracing::warn!(error, "the identity provider refuses a login");
-            return Err(Failure::Unavailable.into());
+            return Err(Refusal {
+                failure: Failure::Unavailable,
+                why: Some(format!("the identity provider refuses the login: {}", cut(&error))),
+            });
         }
     };
+    let exchange = provider.exchanges.acquire().await;
+    let _exchange = exchange.map_err(|_| Failure::Unavailable)?;
+    // Others of this address may have been refused meanwhile.
+    if site.logins.check(address).is_err() {
+        return Err(Failure::Wait.into());
+    }
     let person = match provider.client().await {
         Ok(client) => client.finish(&answer, &pending.secrets).await,
         Err(error) => Err(error),
@@ -359,10 +405,10 @@ async fn identified(site: &Site, provider: &Provider, head: &Parts) -> Result<(P
     let person = person.map_err(|error| match error {
         LoginError::Invalid(why) => Refusal {
             failure: Failure::Invalid,
-            why: Some(why),
+            why: Some(cut(&why)),
         },
         error => {
-            tracing::warn!(%error, "a login by the identity provider cannot end");
+            provider.log("a login by the identity provider cannot end", &error);
             Failure::Unavailable.into()
         }
     })?;

@@ -11,6 +11,7 @@ use tower::ServiceExt as _;
 use self::provider::{CLIENT, Fault, Provider as Fake};
 use super::*;
 use crate::access::Refusals;
+use crate::feature_tests::clusters::hall;
 use crate::tenancy::join;
 use crate::{Layered, around, methods, routes};
 
@@ -31,18 +32,31 @@ struct Lab {
 
 impl Lab {
     async fn new() -> Self {
+        Self::with(false).await
+    }
+
+    /// With a site that has the customers acme and bolt.
+    async fn with_site() -> Self {
+        Self::with(true).await
+    }
+
+    async fn with(has_site: bool) -> Self {
         let provider = Fake::start(now_s).await;
         let secret = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(secret.path(), format!("{}\n", CLIENT.1)).unwrap();
         let web = format!(
             "web: {{oidc: {{issuer: '{}', client_id: {}, client_secret_file: {}, name: the lab, members: [\
              {{group: night, role: viewer}}, {{group: ops, role: operator}}, \
+             {{group: gone, role: customer-user, customer: gone}}, \
              {{group: acme, role: customer-admin, customer: acme}}]}}}}\n",
             provider.issuer,
             CLIENT.0,
             secret.path().display()
         );
-        let core = core_with(&web).await;
+        let core = match has_site {
+            true => hall(2, &web).await,
+            false => core_with(&web).await,
+        };
         join(&core, "olga", "operator", "").await;
         let methods = methods().unwrap();
         let site = Site::new(&core).unwrap();
@@ -363,4 +377,53 @@ async fn each_login_gives_the_rights_of_the_groups() {
             .await
             .contains(&"security.member-revoked".to_owned())
     );
+}
+
+#[tokio::test]
+async fn names_of_customers_members_end_with_the_customer() {
+    let lab = Lab::with_site().await;
+    for (subject, claimed, member) in [
+        ("1", "ann", "ann@acme"),
+        ("2", "bob@bolt", "bob@acme"),
+        ("3", "cy@acme", "cy@acme"),
+        ("4", "dan@example.com", "dan@acme"),
+    ] {
+        let session = lab.session(&person(subject, claimed, &["acme"])).await;
+        assert_eq!(lab.who(&session).await.1["member"], member, "{claimed}");
+    }
+    // The name tells nothing of members elsewhere.
+    lab.session(&person("5", "olga", &["acme"])).await;
+    assert_eq!(lab.failure(&person("6", "@acme", &["acme"])).await, "no-name");
+    assert_eq!(lab.failure(&person("7", "eve@bolt", &["ops"])).await, "name-taken");
+    let eve = lab.session(&person("7", "eve@example.com", &["ops"])).await;
+    assert_eq!(lab.who(&eve).await.1["member"], "eve@example.com");
+}
+
+#[tokio::test]
+async fn a_row_for_an_unknown_customer_gives_nothing_and_ends_what_was() {
+    let lab = Lab::with_site().await;
+    let session = lab.session(&person("1", "ann", &["ops"])).await;
+    assert_eq!(lab.failure(&person("1", "ann", &["gone"])).await, "no-group");
+    assert_eq!(lab.who(&session).await.0, StatusCode::UNAUTHORIZED);
+    let kinds = lab.kinds("members/ann").await;
+    assert!(kinds.contains(&"security.member-revoked".to_owned()), "{kinds:?}");
+}
+
+#[tokio::test]
+async fn an_operator_of_the_provider_can_always_be_revoked() {
+    let lab = Lab::new().await;
+    let (ann, rogue) = (
+        lab.session(&person("1", "ann", &["ops"])).await,
+        lab.session(&person("2", "rogue", &["ops"])).await,
+    );
+    // The one invited operator has no valid certificate any more.
+    let mut tx = lab.core.store.write().await.unwrap();
+    tx.revoke_member("olga", 7).await.unwrap();
+    tx.commit().await.unwrap();
+    let request = json!({"name": "members/rogue", "mutation": {"idempotencyKey": "r"}});
+    let (status, answer) = lab
+        .call("/rackwright.v1.AuthService/RevokeMember", &ann, &request)
+        .await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert_eq!(lab.who(&rogue).await.0, StatusCode::UNAUTHORIZED);
 }
