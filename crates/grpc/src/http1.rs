@@ -3,19 +3,15 @@
 //! tonic serves HTTP/2. Its server cannot hand an HTTP/1.1 connection over to a WebSocket, and this one can.
 
 use std::convert::Infallible;
-use std::io;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::pin::pin;
 
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rackwright_ground::tls::Accepted;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rackwright_netboot::lingering::Lingering;
 use tokio::sync::mpsc;
-use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::body::Body;
@@ -27,50 +23,6 @@ use super::connection::Connection;
 
 /// Most bytes in memory of a connection's requests that are not read yet, headers among them.
 const BUFFER: usize = 64 << 10;
-
-/// After its last answer, a connection discards what still comes for this long.
-const LINGER: Duration = Duration::from_secs(1);
-
-/// A connection that ends slowly. A client that is refused still sends the rest of its request: if the connection broke at
-/// once, the client would lose the answer.
-struct Lingering {
-    connection: Connection,
-    /// The end. `None`: the connection is not closed yet.
-    until: Option<Pin<Box<Sleep>>>,
-}
-
-impl AsyncRead for Lingering {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().connection).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Lingering {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().connection).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().connection).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.until.is_none() {
-            ready!(Pin::new(&mut this.connection).poll_shutdown(cx))?;
-        }
-        let until = this.until.get_or_insert_with(|| Box::pin(sleep(LINGER)));
-        let mut scrap = [0; 4096];
-        while until.as_mut().poll(cx).is_pending() {
-            let mut buffer = ReadBuf::new(&mut scrap);
-            let read = ready!(Pin::new(&mut this.connection).poll_read(cx, &mut buffer));
-            if read.is_err() || buffer.filled().is_empty() {
-                break;
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
-}
 
 /// Serves connections until no more come, and all of them have ended.
 pub async fn serve<S>(mut connections: mpsc::Receiver<Accepted>, service: S, stop: CancellationToken)
@@ -100,10 +52,7 @@ where
     let mut server = http1::Builder::new();
     // hyper limits the time for the headers of a request only with a timer.
     server.timer(TokioTimer::new()).max_buf_size(BUFFER);
-    let connection = Lingering {
-        connection,
-        until: None,
-    };
+    let connection = Lingering::new(connection);
     let mut served = pin!(server.serve_connection(TokioIo::new(connection), calls).with_upgrades());
     let result = tokio::select! {
         result = served.as_mut() => result,

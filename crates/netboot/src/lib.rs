@@ -25,6 +25,7 @@ pub mod directory;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod http;
+pub mod lingering;
 pub mod pool;
 pub mod tftp;
 pub mod tokens;
