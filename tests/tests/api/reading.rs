@@ -180,10 +180,7 @@ async fn filters(api: &Api) {
         ("name = n07 AND labels.rack = r1", Vec::new()),
         ("state = discovered AND sku = default", names(|_| true)),
         ("state = active", Vec::new()),
-        (
-            "(name = n07 OR state = active) AND sku = default",
-            vec!["n07".to_owned()],
-        ),
+        ("(name = n07 OR state = active) AND sku = default", names(|i| i == 7)),
         ("sku != default", Vec::new()),
     ] {
         assert_eq!(list(api, ask(100, "", filter)).await.0, wanted, "{filter}");
