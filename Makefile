@@ -26,8 +26,18 @@ help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
-demo: deps-demo images build ## Two real machines from power-off to handed over and back; KEEP=1 leaves the lab running
+demo: deps-demo ## Two real machines from power-off to handed over and back; KEEP=1 leaves the lab running
+	@$(MAKE) --no-print-directory -j2 demo-images demo-programs
 	KEEP=$(KEEP) $(BIN)/rackwright-demo
+
+# Only what the demo starts. Features are those of the whole workspace: a later `make test` builds nothing of this again.
+.PHONY: demo-images demo-programs
+demo-images: ramdisk-cloud netboot
+	@images/tiny/build.sh
+	@images/debian/build.sh slim
+
+demo-programs:
+	cargo build --locked --profile $(PROFILE) --workspace --bin rackwrightd --bin rackwright --bin rackwright-lab --bin rackwright-demo
 
 .PHONY: demo-cluster
 demo-cluster: deps-cluster build ## Two customers get clusters of 128 simulated machines on the fabric of a real OpenSM; KEEP=1 as above
@@ -148,10 +158,12 @@ images: ramdisk netboot traffic ## Ramdisk, boot programs, TinyOS and two Debian
 	@images/debian/build.sh slim
 	@images/debian/build.sh cloud-init
 
-.PHONY: ramdisk
-ramdisk: agent ## Kernel and ramdisk with the agent: for virtual machines and for real servers
-	@images/ramdisk/build.sh cloud $(AGENT)
+.PHONY: ramdisk ramdisk-cloud
+ramdisk: ramdisk-cloud ## Kernel and ramdisk with the agent: for virtual machines and for real servers
 	@images/ramdisk/build.sh generic $(AGENT)
+
+ramdisk-cloud: agent
+	@images/ramdisk/build.sh cloud $(AGENT)
 
 .PHONY: netboot
 netboot: ## The boot programs that firmware loads: iPXE, shim, GRUB

@@ -20,6 +20,7 @@ mod rest;
 mod websocket;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -33,7 +34,7 @@ use tower::Service;
 
 pub use self::error::code_name;
 pub use self::methods::{DescriptorError, Methods};
-use self::request::{Call, Protocol};
+use self::request::{Call, Protocol, Unfit};
 pub use self::rest::TableError;
 use self::rest::{Form, Unrouted};
 use self::websocket::Socket;
@@ -50,25 +51,39 @@ pub struct PeerRights {
     pub reads_openapi: fn(&Extensions) -> bool,
 }
 
+/// Called for each request that the gateway refuses by itself, before a service sees it.
+pub type OnRefusal = Arc<dyn Fn() + Send + Sync>;
+
 /// gRPC services behind the gateway. gRPC requests pass unchanged.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Gateway<S> {
     inner: S,
     methods: Arc<Methods>,
     openapi: Arc<OnceCell<Bytes>>,
     rights: PeerRights,
+    on_refusal: OnRefusal,
 }
 
 impl<S> Gateway<S> {
     /// Puts `inner` with these methods behind the gateway.
-    pub fn new(inner: S, methods: Arc<Methods>, rights: PeerRights) -> Self {
+    pub fn new(inner: S, methods: Arc<Methods>, rights: PeerRights, on_refusal: OnRefusal) -> Self {
         let openapi = Arc::default();
         Self {
             inner,
             methods,
             openapi,
             rights,
+            on_refusal,
         }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Gateway<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway")
+            .field("inner", &self.inner)
+            .field("rights", &self.rights)
+            .finish_non_exhaustive()
     }
 }
 
@@ -94,7 +109,10 @@ where
                 Box::pin(async move { Ok::<_, Infallible>(socket.answered(&methods, answer.await?)) })
             }
             Ok(Opened::OpenApi) => Box::pin(openapi(self.methods.clone(), self.openapi.clone())),
-            Err(response) => Box::pin(std::future::ready(Ok(*response))),
+            Err(response) => {
+                (self.on_refusal)();
+                Box::pin(std::future::ready(Ok(*response)))
+            }
         }
     }
 }
@@ -141,7 +159,8 @@ where
         match Protocol::of(request.headers()).filter(|_| is_post) {
             Some(protocol) => match Call::new(methods, protocol, request, rights) {
                 Ok((call, request)) => Ok(Opened::Call(Box::new(call), request)),
-                Err(status) => Err(Box::new(response::refusal(protocol, methods, &status))),
+                Err(Unfit::Refused(status)) => Err(Box::new(response::refusal(protocol, methods, &status))),
+                Err(Unfit::ContentType(message)) => Err(Box::new(response::other_type(methods, message))),
             },
             None if is_post && request::is_grpc(request.headers()) => Ok(Opened::Grpc(request)),
             None => Err(Box::new(response::unsupported(methods, is_post))),

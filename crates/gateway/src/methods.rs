@@ -53,12 +53,14 @@ pub struct Methods {
 
 /// The source of the OpenAPI document.
 #[derive(Debug)]
-struct OpenApi {
+pub(crate) struct OpenApi {
     descriptors: &'static [u8],
     table: String,
     package: String,
-    title: String,
-    version: String,
+    pub(crate) title: String,
+    pub(crate) version: String,
+    /// The gRPC paths of calls that need no credential.
+    pub(crate) open: &'static [&'static str],
 }
 
 impl Methods {
@@ -105,13 +107,15 @@ impl Methods {
         Ok(self)
     }
 
-    /// With an OpenAPI document of the REST paths at `/openapi.json`. `descriptors` have the comments of the services.
+    /// With an OpenAPI document of the REST paths at `/openapi.json`. `descriptors` have the comments of the services. The
+    /// gRPC paths `open` are of calls that need no credential.
     #[must_use]
     pub fn with_openapi(
         mut self,
         descriptors: &'static [u8],
         (table, package): (&str, &str),
         (title, version): (&str, &str),
+        open: &'static [&'static str],
     ) -> Self {
         self.openapi = Some(OpenApi {
             descriptors,
@@ -119,6 +123,7 @@ impl Methods {
             package: package.to_owned(),
             title: title.to_owned(),
             version: version.to_owned(),
+            open,
         });
         self
     }
@@ -132,7 +137,7 @@ impl Methods {
             return Ok(None);
         };
         let methods = Self::new(&[source.descriptors])?.with_rest(&source.table, &source.package)?;
-        Ok(Some(openapi::document(&methods, &source.title, &source.version)))
+        Ok(Some(openapi::document(&methods, source)))
     }
 
     pub(crate) fn files(&self) -> impl Iterator<Item = FileDescriptor> {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use prost_reflect::{Cardinality, EnumDescriptor, FieldDescriptor, FileDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value, json};
 
-use crate::methods::Methods;
+use crate::methods::{Methods, OpenApi};
+use crate::request;
 use crate::rest::{Form, MUTATION, ROOT, Route, Segment};
 
 /// Fields of a message inside a message that the query may set, such as `mutation.idempotency_key`.
@@ -14,7 +15,7 @@ const QUERY_DEPTH: usize = 2;
 const ERROR: &str = "Error";
 
 /// The OpenAPI 3.1 document.
-pub(crate) fn document(methods: &Methods, title: &str, version: &str) -> Value {
+pub(crate) fn document(methods: &Methods, source: &OpenApi) -> Value {
     let mut schemas = Schemas {
         comments: Comments::of(methods.files()),
         ..Schemas::default()
@@ -24,6 +25,9 @@ pub(crate) fn document(methods: &Methods, title: &str, version: &str) -> Value {
         let (path, names) = template(route);
         let mut operation = operation(route, &names, &mut schemas);
         operation["operationId"] = operation_id(route, &names, methods).into();
+        if source.open.contains(&request::path(&route.method).as_str()) {
+            operation["security"] = json!([]);
+        }
         let verb = route.verb.as_str().to_ascii_lowercase();
         paths.entry(path).or_default().insert(verb, operation);
     }
@@ -31,13 +35,14 @@ pub(crate) fn document(methods: &Methods, title: &str, version: &str) -> Value {
     schemas.insert(ERROR.to_owned(), error_schema());
     json!({
         "openapi": "3.1.0",
-        "info": {"title": title, "version": version},
-        "security": [{"certificate": []}],
+        "info": {"title": source.title, "version": source.version},
+        "security": [{"certificate": []}, {"apiKey": []}],
         "paths": paths,
         "components": {
             "schemas": schemas,
             "securitySchemes": {
                 "certificate": {"type": "mutualTLS", "description": "The certificate of a member"},
+                "apiKey": {"type": "http", "scheme": "bearer", "description": "An API key of a member"},
             },
         },
     })

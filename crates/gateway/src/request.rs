@@ -22,6 +22,8 @@ use crate::rest::{Form, Routed};
 pub(crate) const PREFIX: usize = 5;
 /// The flag of a compressed message.
 pub(crate) const COMPRESSED: u8 = 0b1;
+/// Most bytes of a JSON message: its parsed form takes many times as much memory as the text.
+const JSON_MAX: usize = 1 << 20;
 const VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
 const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
 const STREAM_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
@@ -95,6 +97,20 @@ impl Protocol {
     }
 }
 
+/// Why a request is no call of Connect.
+#[derive(Debug)]
+pub(crate) enum Unfit {
+    /// The method takes other content types: the text names them.
+    ContentType(&'static str),
+    Refused(Status),
+}
+
+impl From<Status> for Unfit {
+    fn from(status: Status) -> Self {
+        Self::Refused(status)
+    }
+}
+
 /// A call that has passed to the services.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
@@ -118,14 +134,13 @@ impl Call {
         protocol: Protocol,
         request: Request<Body>,
         rights: PeerRights,
-    ) -> Result<(Self, Request<Body>), Status> {
+    ) -> Result<(Self, Request<Body>), Unfit> {
         let path = request.uri().path();
         let method = methods.get(path).cloned();
         let method = method.ok_or_else(|| Status::unimplemented("this call does not exist"))?;
         if method.is_client_streaming() {
-            return Err(Status::unimplemented(
-                "this call streams its requests: use gRPC, or a client of this API that does",
-            ));
+            let message = "this call streams its requests: use gRPC, or a client of this API that does";
+            return Err(Unfit::Refused(Status::unimplemented(message)));
         }
         if method.is_server_streaming() != protocol.is_stream {
             let message = match protocol.is_stream {
@@ -135,10 +150,16 @@ impl Call {
                      application/connect+proto"
                 }
             };
-            return Err(Status::unimplemented(message));
+            return Err(Unfit::ContentType(message));
         }
         let limit = (rights.limit)(request.extensions(), path);
-        Self::of((protocol, false), method, (Bytes::new(), None), request, limit)
+        Ok(Self::of(
+            (protocol, false),
+            method,
+            (Bytes::new(), None),
+            request,
+            limit,
+        )?)
     }
 
     /// The gRPC request of a REST request.
@@ -187,6 +208,10 @@ impl Call {
         let headers = std::mem::take(&mut head.headers);
         check_headers(&headers, protocol)?;
         let timeout = headers.get(TIMEOUT).map(milliseconds).transpose()?;
+        let limit = match (&data, protocol.format) {
+            (None, Format::Json) => limit.min(JSON_MAX),
+            _ => limit,
+        };
         head.headers = metadata(headers);
         let call = Self {
             protocol,
@@ -283,6 +308,15 @@ struct RequestBody {
 }
 
 impl RequestBody {
+    fn too_long(&self, limit: usize) -> String {
+        match self.call.protocol.format {
+            Format::Json if limit == JSON_MAX => {
+                format!("the JSON of a request has at most {limit} bytes: send less at once")
+            }
+            _ => format!("the message of this call has at most {limit} bytes"),
+        }
+    }
+
     fn message(&mut self) -> Result<Bytes, Status> {
         let mut read = std::mem::take(&mut self.read).freeze();
         if self.call.protocol.is_stream && self.call.protocol.style == Style::Connect {
@@ -343,7 +377,7 @@ impl http_body::Body for RequestBody {
                 self.read.clear();
                 let status = match self.limit {
                     0 => Status::invalid_argument("this request takes no body"),
-                    limit => Status::resource_exhausted(format!("the message of this call has at most {limit} bytes")),
+                    limit => Status::resource_exhausted(self.too_long(limit)),
                 };
                 return Poll::Ready(Some(Err(status)));
             }

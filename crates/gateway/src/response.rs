@@ -56,6 +56,13 @@ pub(crate) fn unsupported(methods: &Methods, is_post: bool) -> Response<Body> {
     rest_failure(head, methods, &Status::unimplemented(message), http_status)
 }
 
+/// The response to a Connect request with a content type that its method does not take.
+pub(crate) fn other_type(methods: &Methods, message: &str) -> Response<Body> {
+    let head = Response::new(()).into_parts().0;
+    let status = Status::unimplemented(message);
+    rest_failure(head, methods, &status, StatusCode::UNSUPPORTED_MEDIA_TYPE)
+}
+
 /// The response to a request that cannot open a WebSocket.
 pub(crate) fn no_websocket(methods: &Methods, refused: &Refused) -> Response<Body> {
     let mut head = Response::new(()).into_parts().0;

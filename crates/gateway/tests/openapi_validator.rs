@@ -26,7 +26,7 @@ fn a_foreign_validator_accepts_the_document() {
     let programs = String::from_utf8(made.stdout).expect("a path");
 
     let methods = Methods::new(&[DESCRIPTORS]).expect("descriptors");
-    let methods = methods.with_openapi(DESCRIPTORS, (REST, "rackwright.v1"), ("Rackwright", "1.2.3"));
+    let methods = methods.with_openapi(DESCRIPTORS, (REST, "rackwright.v1"), ("Rackwright", "1.2.3"), &[]);
     let document = methods.openapi().expect("the table has no fault").expect("a source");
     let file = target.join("openapi.json");
     std::fs::write(&file, document.to_string()).expect("written");

@@ -28,13 +28,29 @@ pub fn timestamp(at: SystemTime) -> Timestamp {
     Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// Converts a timestamp for a message. `None` before 1970.
+/// The first and the last second of a `google.protobuf.Timestamp`: the years 1 and 9999. JSON has no form for other times.
+const MESSAGE_TIMES: (i64, i64) = (-62_135_596_800, 253_402_300_799);
+
+/// Converts a timestamp for a message. `None` before 1970; a time after the year 9999 becomes its last second.
 #[must_use]
 pub fn to_proto(at: Timestamp) -> Option<prost_types::Timestamp> {
+    let nanos = i32::try_from(at.0.rem_euclid(1_000_000) * 1000).unwrap_or(0);
+    let seconds = at.0.div_euclid(1_000_000);
     (at.0 > 0).then(|| prost_types::Timestamp {
-        seconds: at.0.div_euclid(1_000_000),
-        nanos: i32::try_from(at.0.rem_euclid(1_000_000) * 1000).unwrap_or(0),
+        nanos,
+        ..seconds_to_proto(seconds)
     })
+}
+
+/// Converts seconds since 1970 for a message. A time before the year 1 or after the year 9999 becomes the nearest second of
+/// these years: a BMC may send any time.
+#[must_use]
+pub fn seconds_to_proto(seconds: i64) -> prost_types::Timestamp {
+    let (first, last) = MESSAGE_TIMES;
+    prost_types::Timestamp {
+        seconds: seconds.clamp(first, last),
+        nanos: 0,
+    }
 }
 
 /// Converts a time from a message. A missing time becomes zero (1970); a time out of range saturates.

@@ -28,7 +28,7 @@ use tower::Service;
 use super::connection::{Peer, identity_of};
 
 /// Calls that need no certificate.
-const OPEN: &[&str] = &[
+pub const OPEN: &[&str] = &[
     "/rackwright.v1.AgentService/Register",
     "/rackwright.v1.AuthService/RedeemToken",
     "/rackwright.v1.ControlService/ProveDatabase",
@@ -119,6 +119,11 @@ impl Refusals {
     pub fn new(count: Counter) -> Arc<Self> {
         let logged_at = Mutex::default();
         Arc::new(Self { count, logged_at })
+    }
+
+    /// Counts a refusal outside of the access check.
+    pub fn count(&self) {
+        self.count.inc();
     }
 
     /// Counts a refusal, and logs at most one per `LOG_PAUSE`.

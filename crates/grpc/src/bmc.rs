@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rackwright_api::v1;
 use rackwright_api::v1::bmc_service_server::BmcService;
 use rackwright_ground::api_error::ApiError;
+use rackwright_ground::clock;
 use rackwright_ground::core::Core;
 use rackwright_lifecycle::EventKind;
 use rackwright_nodes::bmc_work::check_free;
@@ -53,9 +54,7 @@ fn entry_of(entry: LogEntry) -> v1::BmcLogEntry {
     v1::BmcLogEntry {
         log: entry.log,
         id: entry.id,
-        create_time: entry
-            .created_s
-            .map(|seconds| prost_types::Timestamp { seconds, nanos: 0 }),
+        create_time: entry.created_s.map(clock::seconds_to_proto),
         severity: entry.severity.unwrap_or_default(),
         message_id: entry.message_id.unwrap_or_default(),
         message: entry.message,

@@ -1,6 +1,7 @@
 //! The common steps of a mutating call: replay, read, check, change, store, answer.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use prost::Message;
 use rackwright_api::v1::{Mutation, Operation};
@@ -27,6 +28,8 @@ pub struct MutatingCall<'a> {
     caller: &'a Caller,
     key: RequestKey,
     resource_version: String,
+    /// Whether the call compared the given version.
+    is_compared: AtomicBool,
     now: Timestamp,
 }
 
@@ -90,6 +93,7 @@ impl<'a> MutatingCall<'a> {
                 digest,
             },
             resource_version: mutation.resource_version,
+            is_compared: AtomicBool::new(false),
             now: clock::now(),
         })
     }
@@ -151,8 +155,14 @@ impl<'a> MutatingCall<'a> {
     /// Stores the answer and commits the change.
     ///
     /// # Errors
-    /// The database failed.
+    /// The request names a version that this call did not compare, or the database failed.
     pub async fn end<R: Message>(&self, mut tx: WriteTx, response: R) -> Result<R, ApiError> {
+        if !self.resource_version.is_empty() && !self.is_compared.load(Ordering::Relaxed) {
+            return Err(ApiError::invalid(
+                "mutation.resource_version",
+                "this call changes no resource with a version; leave the version (If-Match) out",
+            ));
+        }
         tx.remember(&self.key, &response.encode_to_vec(), self.now).await?;
         self.core.commit(tx).await?;
         Ok(response)
@@ -163,6 +173,7 @@ impl<'a> MutatingCall<'a> {
     /// # Errors
     /// `Stale` for another version.
     pub fn check_version(&self, subject: &str, version: i64) -> Result<(), ApiError> {
+        self.is_compared.store(true, Ordering::Relaxed);
         if self.resource_version.is_empty() || self.resource_version == version.to_string() {
             return Ok(());
         }

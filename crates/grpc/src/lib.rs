@@ -177,7 +177,12 @@ fn methods() -> Result<Arc<Methods>, Failure> {
     let methods = Methods::new(&[BARE_DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET])?;
     let methods = methods.with_rest(REST, PACKAGE)?;
     let about = ("Rackwright", env!("CARGO_PKG_VERSION"));
-    Ok(Arc::new(methods.with_openapi(DESCRIPTORS, (REST, PACKAGE), about)))
+    Ok(Arc::new(methods.with_openapi(
+        DESCRIPTORS,
+        (REST, PACKAGE),
+        about,
+        access::OPEN,
+    )))
 }
 
 /// Limits for connections without a certificate.
@@ -261,7 +266,9 @@ fn around<S>(
     let services = grants::Granted::new(services, core.clone());
     let services = Gate::new(services, refusals.clone());
     let services = traced::Traced(audited::Audited { core, services });
-    web::Web::new(Gateway::new(services, methods.clone(), RIGHTS), site)
+    let refusals = refusals.clone();
+    let gateway = Gateway::new(services, methods.clone(), RIGHTS, Arc::new(move || refusals.count()));
+    web::Web::new(gateway, site)
 }
 
 /// Reports all services to health checks as serving, and keeps reporting the parts of the daemon.

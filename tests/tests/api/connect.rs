@@ -300,6 +300,23 @@ fn by_rest(site: &Site) {
         "{error}"
     );
 
+    // A call that changes nothing with a version does not ignore one.
+    let invitation = r#"{"member": "by-curl", "role": "ROLE_VIEWER"}"#;
+    let versioned = [
+        "--header",
+        "If-Match: \"1\"",
+        "--header",
+        "Idempotency-Key: by-curl-5",
+        "--json",
+        invitation,
+    ];
+    let (status, _, error) = rest("POST", "/v1/tokens", &versioned);
+    assert_eq!(status, "400", "{error}");
+    let message = error["error"]["message"].as_str().expect("a message");
+    assert!(message.contains("leave the version (If-Match) out"), "{message}");
+    let (_, _, tokens) = rest("GET", "/v1/tokens", &[]);
+    assert!(!tokens.to_string().contains("by-curl"), "{tokens}");
+
     // The audit has the whole request of a call with fields in path, headers and body.
     let body = r#"{"node": {"metadata": {"labels": {"rack": "by-rest"}}}, "updateMask": "metadata.labels"}"#;
     let further = ["--header", "Idempotency-Key: by-curl-4", "--json", body];

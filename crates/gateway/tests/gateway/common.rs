@@ -155,7 +155,7 @@ impl Scripted {
     }
 
     pub async fn send(&self, request: Request<Body>) -> Answer {
-        let gateway = Gateway::new(self.clone(), methods(), rights());
+        let gateway = Gateway::new(self.clone(), methods(), rights(), Arc::new(|| {}));
         let (head, body) = gateway.oneshot(request).await.expect("no service fails").into_parts();
         let body = body.collect().await.expect("a body");
         assert!(body.trailers().is_none(), "Connect has no trailers");

@@ -2,14 +2,17 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body::Frame;
+use http_body_util::BodyExt as _;
 use prost::Message as _;
 use rackwright_api::v1;
-use rackwright_gateway::Gateway;
+use rackwright_gateway::{Gateway, PeerRights};
 use serde_json::json;
 use tonic::Status;
 use tonic::body::Body;
@@ -170,7 +173,6 @@ async fn requests_that_connect_does_not_know_do_not_reach_the_service() {
             "unimplemented",
             "streams its requests",
         ),
-        (WATCH, vec![JSON], "unimplemented", "application/connect+json"),
         (
             GET,
             vec![JSON, ("content-encoding", "gzip")],
@@ -204,7 +206,9 @@ async fn requests_that_connect_does_not_know_do_not_reach_the_service() {
             "{path}: {error}"
         );
     }
-    let answer = service.post(GET, &[stream], framed(b"{}")).await;
+    let answer = service
+        .post("/rackwright.v1.NodeService/Nothing", &[stream], framed(b"{}"))
+        .await;
     assert_eq!(
         answer.status,
         StatusCode::OK,
@@ -213,6 +217,16 @@ async fn requests_that_connect_does_not_know_do_not_reach_the_service() {
     let messages = answer.messages();
     assert_eq!((messages.len(), messages[0].0), (1, 2));
     assert_eq!(messages[0].1["error"]["code"], "unimplemented");
+    for (path, header, wanted) in [
+        (WATCH, JSON, "application/connect+json"),
+        (GET, stream, "application/json"),
+    ] {
+        let answer = service.post(path, &[header], "{}").await;
+        assert_eq!(answer.status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{path}");
+        let error = answer.json();
+        let message = error["error"]["message"].as_str().expect("a message");
+        assert!(message.contains(wanted), "{path}: {error}");
+    }
     assert!(service.is_untouched());
 }
 
@@ -320,7 +334,7 @@ async fn grpc_requests_pass_unchanged() {
     ] {
         let request = Request::post(GET).header("content-type", content_type);
         let request = request.body(Body::new(http_body_util::Full::new(body.clone())));
-        let gateway = Gateway::new(service.clone(), methods(), rights());
+        let gateway = Gateway::new(service.clone(), methods(), rights(), Arc::new(|| {}));
         let response = gateway
             .oneshot(request.expect("a request"))
             .await
@@ -376,4 +390,47 @@ async fn requests_of_other_forms_and_of_other_sites_do_not_reach_the_service() {
         assert_eq!(service.is_untouched(), status == 403, "{site}");
     }
     assert!(service.is_untouched());
+}
+
+#[tokio::test]
+async fn what_the_gateway_refuses_itself_is_counted() {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = refused.clone();
+    let on_refusal = Arc::new(move || _ = count.fetch_add(1, Ordering::Relaxed));
+    let service = Scripted::new(&[node("nodes/n1")], Status::ok(""));
+    let gateway = Gateway::new(service.clone(), methods(), rights(), on_refusal);
+    for (path, header, expected) in [
+        ("/v1/nothing", JSON, 1),
+        ("/rackwright.v1.NodeService/Nothing", JSON, 2),
+        (GET, ("content-type", "text/html"), 3),
+        (GET, ("content-type", "application/grpc"), 3),
+    ] {
+        let request = Request::post(path).header(header.0, header.1).body(Body::empty());
+        let response = gateway.clone().oneshot(request.expect("a request")).await;
+        response.expect("no service fails");
+        assert_eq!(refused.load(Ordering::Relaxed), expected, "{path} {header:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_json_of_a_request_is_limited_more_than_its_binary_form() {
+    let limits = PeerRights {
+        limit: |_, _| 8 << 20,
+        reads_openapi: |_| true,
+    };
+    for (content_type, is_refused) in [("application/json", true), ("application/proto", false)] {
+        let service = Scripted::new(&[node("nodes/n1")], Status::ok(""));
+        let gateway = Gateway::new(service, methods(), limits, Arc::new(|| {}));
+        let body = http_body_util::Full::new(bytes::Bytes::from(vec![b' '; (1 << 20) + 1]));
+        let request = Request::post(GET)
+            .header("content-type", content_type)
+            .body(Body::new(body));
+        let response = gateway
+            .oneshot(request.expect("a request"))
+            .await
+            .expect("no service fails");
+        let body = response.into_body().collect().await.expect("a body").to_bytes();
+        let text = String::from_utf8_lossy(&body);
+        assert_eq!(text.contains("send less at once"), is_refused, "{content_type}: {text}");
+    }
 }

@@ -13,9 +13,12 @@ use tower::ServiceExt as _;
 
 use crate::common::{Scripted, rights};
 
+/// Calls that need no credential.
+const OPEN: &[&str] = &["/rackwright.v1.AuthService/RedeemToken"];
+
 fn methods() -> Methods {
     let methods = Methods::new(&[DESCRIPTORS]).expect("descriptors");
-    methods.with_openapi(DESCRIPTORS, (REST, "rackwright.v1"), ("Rackwright", "1.2.3"))
+    methods.with_openapi(DESCRIPTORS, (REST, "rackwright.v1"), ("Rackwright", "1.2.3"), OPEN)
 }
 
 fn document() -> Value {
@@ -119,7 +122,7 @@ async fn known_peers_read_the_document() {
             ..rights()
         };
         let service = Scripted::new(&[], Status::ok(""));
-        let gateway = Gateway::new(service, Arc::new(methods()), rights);
+        let gateway = Gateway::new(service, Arc::new(methods()), rights, Arc::new(|| {}));
         let request = Request::builder()
             .method(Method::GET)
             .uri("/openapi.json")
@@ -131,4 +134,25 @@ async fn known_peers_read_the_document() {
         assert_eq!(response.status(), status);
         assert_eq!(response.headers()["content-type"], "application/json");
     }
+}
+
+#[test]
+fn calls_need_a_certificate_or_a_key_unless_they_are_open() {
+    let document = document();
+    assert_eq!(
+        document["security"],
+        serde_json::json!([{"certificate": []}, {"apiKey": []}])
+    );
+    let schemes = document["components"]["securitySchemes"].as_object().expect("schemes");
+    assert_eq!(schemes.keys().collect::<Vec<_>>(), ["apiKey", "certificate"]);
+    let mut open = Vec::new();
+    for (path, verbs) in document["paths"].as_object().expect("paths") {
+        for (verb, operation) in verbs.as_object().expect("verbs") {
+            if let Some(security) = operation.get("security") {
+                assert_eq!(*security, serde_json::json!([]));
+                open.push(format!("{verb} {path}"));
+            }
+        }
+    }
+    assert_eq!(open, ["post /v1/credential:redeem"]);
 }

@@ -1,6 +1,7 @@
 //! `PUT` requests: raw bytes become a stream of requests.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use http::{Method, Request, Response, StatusCode};
@@ -116,7 +117,7 @@ async fn refused_after_the_first_part(body: Body) -> Answer {
         Ok::<Response<Body>, Infallible>(refused.into_http())
     });
     let request = Request::put(PATH).body(body).expect("a request");
-    let gateway = Gateway::new(service, methods(), rights());
+    let gateway = Gateway::new(service, methods(), rights(), Arc::new(|| {}));
     let (head, body) = gateway.oneshot(request).await.expect("no service fails").into_parts();
     Answer {
         status: head.status,
@@ -158,7 +159,7 @@ async fn bytes_before_the_break_of_a_body_reach_the_service() {
     ];
     let body = Body::new(StreamBody::new(tokio_stream::iter(frames)));
     let request = Request::put(PATH).body(body).expect("a request");
-    let gateway = Gateway::new(service, methods(), rights());
+    let gateway = Gateway::new(service, methods(), rights(), Arc::new(|| {}));
     let response = gateway.oneshot(request).await.expect("no service fails");
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
 }

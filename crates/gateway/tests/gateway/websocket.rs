@@ -1,6 +1,7 @@
 //! Calls over a WebSocket.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _};
@@ -88,7 +89,7 @@ type Client = WebSocketStream<DuplexStream>;
 async fn open(query: &str) -> (Client, mpsc::Receiver<Event>) {
     let (events, seen) = mpsc::channel(4);
     let service = service_fn(move |request| console(request, events.clone()));
-    let gateway = Gateway::new(service, methods(), rights());
+    let gateway = Gateway::new(service, methods(), rights(), Arc::new(|| {}));
     let (near, far) = tokio::io::duplex(4096);
     let calls =
         hyper::service::service_fn(move |request: Request<Incoming>| gateway.clone().oneshot(request.map(Body::new)));
