@@ -129,8 +129,9 @@ impl<'a> MutatingCall<'a> {
     /// Begins a change with a secret in its answer. Such an answer is not stored, so a repeat is refused.
     ///
     /// # Errors
-    /// The key was used before.
+    /// The key was used before, or the request names a version: what has a secret in its answer has none.
     pub async fn begin_once(&self) -> Result<WriteTx, ApiError> {
+        self.check_compared()?;
         let mut tx = self.core.store.write().await?;
         if tx.replay(&self.key).await?.is_none() {
             return Ok(tx);
@@ -157,15 +158,21 @@ impl<'a> MutatingCall<'a> {
     /// # Errors
     /// The request names a version that this call did not compare, or the database failed.
     pub async fn end<R: Message>(&self, mut tx: WriteTx, response: R) -> Result<R, ApiError> {
-        if !self.resource_version.is_empty() && !self.is_compared.load(Ordering::Relaxed) {
-            return Err(ApiError::invalid(
-                "mutation.resource_version",
-                "this call changes no resource with a version; leave the version (If-Match) out",
-            ));
-        }
+        self.check_compared()?;
         tx.remember(&self.key, &response.encode_to_vec(), self.now).await?;
         self.core.commit(tx).await?;
         Ok(response)
+    }
+
+    /// Refuses a call with a version that it did not compare.
+    fn check_compared(&self) -> Result<(), ApiError> {
+        if self.resource_version.is_empty() || self.is_compared.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(ApiError::invalid(
+            "mutation.resource_version",
+            "this call changes no resource with a version; leave the version (If-Match) out",
+        ))
     }
 
     /// Refuses the call if it names a version other than the present one.

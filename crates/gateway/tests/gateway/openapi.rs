@@ -144,7 +144,7 @@ fn calls_need_a_certificate_or_a_key_unless_they_are_open() {
         serde_json::json!([{"certificate": []}, {"apiKey": []}])
     );
     let schemes = document["components"]["securitySchemes"].as_object().expect("schemes");
-    assert_eq!(schemes.keys().collect::<Vec<_>>(), ["apiKey", "certificate"]);
+    assert_eq!(schemes.keys().collect::<Vec<_>>(), ["certificate", "apiKey"]);
     let mut open = Vec::new();
     for (path, verbs) in document["paths"].as_object().expect("paths") {
         for (verb, operation) in verbs.as_object().expect("verbs") {
