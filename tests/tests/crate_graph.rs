@@ -59,6 +59,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("bench", 2, &["api", "cli-context", "free-port"]),
     ("traffic", 0, &[]),
     ("free-port", 0, &[]),
+    ("health", 0, &[]),
     ("image", 1, &[]),
     ("identity", 1, &[]),
     ("validate", 1, &["api", "pattern", "yaml"]),
