@@ -22,7 +22,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("site", 0, &["pattern", "yaml"]),
     ("infiniband", 0, &[]),
     ("placement", 0, &[]),
-    ("planner", 1, &["infiniband", "placement", "site"]),
+    ("planner", 1, &["health", "infiniband", "placement", "site"]),
     ("import", 1, &["infiniband", "pattern", "site"]),
     ("store", 1, &["lifecycle"]),
     ("store-tests", 1, &[]),

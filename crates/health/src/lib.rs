@@ -6,6 +6,7 @@
 //! | `rated` | rated, seen and least figures of GPUs by SKU, with their sources (`data/figures.txt`) |
 //! | `threshold` | the threshold of a figure among like components, and the verdict on a measurement |
 //! | `errors` | errors in NVIDIA's log lines: component, severity, remedy (`data/nvidia-errors.txt`) |
+//! | `groups` | who is at fault in a cluster: groups of nodes, suspects, culprits; and the simulation that measures it |
 //!
 //! `docs/health.md` states what the product uses today.
 
@@ -13,6 +14,7 @@
 
 mod component;
 mod errors;
+pub mod groups;
 mod rated;
 mod table;
 mod threshold;
