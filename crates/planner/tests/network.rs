@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use rackwright_health::groups::{Culprit, Element, Outcome, Search};
 use rackwright_planner::network::{
     ALL_PAIRS, Judgement, Kind, Lane, Part, Round, Rule, Summary, Test, Topology, Transport, Usual, follow_up, judge,
-    rows, schedule, shifts,
+    parts_of, rows, schedule, shifts,
 };
 use rackwright_site::file::{Source, check};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
@@ -385,4 +386,39 @@ fn tcp_is_compared_with_tcp_and_the_report_says_why_it_was_not_rdma() {
     let found = judge(&topology, &tests, &rule, &Usual::new());
     assert_eq!(found.faults.len(), 1);
     assert_eq!(found.faults[0].node(), Some(2));
+}
+
+#[test]
+fn a_search_by_groups_names_the_cable_of_a_slow_lane_and_a_leaf() {
+    let topology = topology(&(0..128).collect());
+    let homes = topology.homes();
+    let found = |fails: &dyn Fn(usize) -> Option<Element>| {
+        let mut search = Search::new(&homes);
+        loop {
+            let tests = search.next_round();
+            if tests.is_empty() {
+                return search.conclusion().culprits;
+            }
+            let outcome = |nodes: &[usize]| {
+                let weakest = nodes.iter().find_map(|node| Some((*node, fails(*node)?)));
+                weakest.map_or(Outcome::Passed, |weakest| Outcome::Slow(Some(weakest)))
+            };
+            search.record(&tests.iter().map(|test| outcome(&test.nodes)).collect::<Vec<_>>());
+        }
+    };
+    let culprits = found(&|node| (node == 93).then_some(Element::Hca(3)));
+    let parts: Vec<Part> = culprits.iter().flat_map(parts_of).collect();
+    assert_eq!(parts, [Part::End(93, Lane::Hca(3))]);
+    let words = topology.words(parts[0]);
+    assert!(
+        words.starts_with("cable ") && words.contains(topology.name(93)),
+        "{words}"
+    );
+    // Every node of one leaf fails: the leaf is named, as the tests of pairs name it.
+    let leaf = homes[0];
+    let culprits = found(&|node| (homes[node] == leaf).then_some(Element::Hca(0)));
+    let parts: Vec<Part> = culprits.iter().flat_map(parts_of).collect();
+    assert_eq!(parts, [Part::Leaf(leaf.unwrap())], "{culprits:?}");
+    assert_eq!(parts_of(&Culprit::OneOf(vec![4, 5])), [Part::Node(4), Part::Node(5)]);
+    assert_eq!(parts_of(&Culprit::Across), [Part::Above]);
 }

@@ -4,6 +4,7 @@
 //! pair nodes of slow pairs with good nodes. [`judge`] names the faulty parts from the rates. The measurement itself is
 //! outside this module.
 
+mod groups;
 mod judge;
 mod report;
 mod schedule;
@@ -11,6 +12,7 @@ mod topology;
 
 use serde::{Deserialize, Serialize};
 
+pub use groups::parts_of;
 pub use judge::{Fault, Judgement, Part, Rule, Usual, judge};
 pub use report::{Summary, rows};
 pub use schedule::{ALL_PAIRS, Round, follow_up, schedule, shifts};
