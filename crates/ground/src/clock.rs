@@ -106,3 +106,27 @@ pub mod simulated {
         NOW.set(Some(now));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{of_proto, seconds_to_proto, to_proto};
+    use rackwright_lifecycle::Timestamp;
+
+    #[test]
+    fn every_time_has_a_form_in_json() {
+        for seconds in [i64::MIN, -62_135_596_801, 253_402_300_800, i64::MAX] {
+            let shown = seconds_to_proto(seconds).to_string();
+            let nearest = if seconds < 0 {
+                "0001-01-01T00:00:00Z"
+            } else {
+                "9999-12-31T23:59:59Z"
+            };
+            assert_eq!(shown, nearest, "{seconds}");
+        }
+        let late = to_proto(Timestamp(i64::MAX)).expect("a time");
+        assert_eq!(late.seconds, 253_402_300_799);
+        let now = Timestamp(1_790_000_000_123_456);
+        assert_eq!(of_proto(to_proto(now).as_ref()), now);
+        assert_eq!(to_proto(Timestamp(0)), None);
+    }
+}
