@@ -62,6 +62,7 @@ mod watch;
 mod web;
 mod windows;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rackwright_api::v1::agent_service_server::AgentServiceServer;
@@ -138,14 +139,15 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// The server could not be set up.
 pub async fn run(core: Arc<Core>, api: Listening, web: Option<Listening>) -> Result<(), Failure> {
     let (health, health_service) = health_reporter();
-    begin_health(&core, &health).await;
+    let methods = methods()?;
+    begin_health(&core, &health, &methods).await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
     let stack = Stack {
         refusals: Refusals::new(core.metrics.calls_refused()),
-        methods: methods()?,
+        methods,
         services: routes(&core).add_service(health_service).add_service(reflection),
         core: core.clone(),
     };
@@ -272,32 +274,16 @@ fn around<S>(
 }
 
 /// Reports all services to health checks as serving, and keeps reporting the parts of the daemon.
-async fn begin_health(core: &Arc<Core>, health: &HealthReporter) {
-    health.set_serving::<NodeServiceServer<nodes::Nodes>>().await;
-    health.set_serving::<ImageServiceServer<images::Images>>().await;
-    health
-        .set_serving::<OperationServiceServer<operations::Operations>>()
-        .await;
-    health.set_serving::<EventServiceServer<events::Events>>().await;
-    health.set_serving::<AuthServiceServer<auth::Auth>>().await;
-    health.set_serving::<AuditServiceServer<audit::Records>>().await;
-    health.set_serving::<BootServiceServer<boot::Boot>>().await;
-    health.set_serving::<AgentServiceServer<agents::Agents>>().await;
-    health.set_serving::<SiteServiceServer<sites::Sites>>().await;
-    health.set_serving::<ClusterServiceServer<clusters::Clusters>>().await;
-    health.set_serving::<MeteringServiceServer<metering::Metering>>().await;
-    health
-        .set_serving::<CredentialServiceServer<credentials::Credentials>>()
-        .await;
-    health.set_serving::<SessionServiceServer<sessions::Sessions>>().await;
-    health.set_serving::<PowerServiceServer<power::Power>>().await;
-    health.set_serving::<SettingsServiceServer<settings::Settings>>().await;
-    health.set_serving::<FirmwareServiceServer<firmware::Firmware>>().await;
-    health.set_serving::<ConsoleServiceServer<console::Console>>().await;
-    health.set_serving::<BmcServiceServer<bmc::Bmc>>().await;
-    health
-        .set_serving::<DiscoveryServiceServer<discovery::Discovery>>()
-        .await;
+async fn begin_health(core: &Arc<Core>, health: &HealthReporter, methods: &Methods) {
+    let services = methods
+        .paths()
+        .filter_map(|path| path.strip_prefix('/')?.split_once('/'));
+    let own = services
+        .map(|(service, _)| service)
+        .filter(|service| service.starts_with(PACKAGE));
+    for service in own.collect::<BTreeSet<&str>>() {
+        health.set_service_status(service, ServingStatus::Serving).await;
+    }
     if core.pause.is_on() {
         health.set_not_serving::<ControlServiceServer<control::Control>>().await;
         let (core, health) = (core.clone(), health.clone());
@@ -305,8 +291,6 @@ async fn begin_health(core: &Arc<Core>, health: &HealthReporter) {
             core.pause.ending().await;
             health.set_serving::<ControlServiceServer<control::Control>>().await;
         });
-    } else {
-        health.set_serving::<ControlServiceServer<control::Control>>().await;
     }
     tokio::spawn(report_part_health(core.clone(), health.clone()));
 }
