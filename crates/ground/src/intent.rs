@@ -1,10 +1,18 @@
 //! Which calls a node accepts in which state, and how their wishes are written into the node. No I/O.
 
-use rackwright_api::v1::{Deployment, PowerAction};
-use rackwright_lifecycle::{Claim, ClusterId, CustomerId, Edge, NodeId, PowerGoal, PowerRequest, State, Timestamp};
+use rackwright_api::v1::{self, Deployment, PowerAction};
+use rackwright_lifecycle::{
+    Claim, ClusterId, CustomerId, Edge, MaintenanceWindow, NodeId, PowerGoal, PowerRequest, Span, State, Timestamp,
+    Weekly,
+};
 use rackwright_store::NodeRecord;
 
 use crate::api_error::ApiError;
+use crate::clock;
+
+/// Most spans of a window.
+const SPANS_MAX: usize = 64;
+const DAY_MIN: u32 = 24 * 60;
 
 /// A resolved image version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -557,6 +565,51 @@ pub fn delete(record: &NodeRecord) -> Result<(), ApiError> {
         return Err(refused(record, "it is in use", &hint));
     }
     Ok(())
+}
+
+/// The spans of a maintenance window in a call.
+///
+/// # Errors
+/// Too many spans, or spans that are no times: each with its field.
+pub fn maintenance_window(window: &v1::MaintenanceWindow) -> Result<MaintenanceWindow, ApiError> {
+    if window.weekly.len() + window.once.len() > SPANS_MAX {
+        return Err(ApiError::invalid(
+            "window",
+            format!("must have at most {SPANS_MAX} spans"),
+        ));
+    }
+    let mut faults = Vec::new();
+    let mut checked = MaintenanceWindow::default();
+    for (i, one) in window.weekly.iter().enumerate() {
+        if one.day > 6 || one.start_minute >= DAY_MIN || !(1..=DAY_MIN).contains(&one.minutes) {
+            let fault =
+                "must have day 0 (Monday) to 6, start 0 to 1439 minutes after midnight UTC, 1 to 1440 minutes long";
+            faults.push((format!("window.weekly[{i}]"), fault.to_owned()));
+            continue;
+        }
+        checked.weekly.push(Weekly {
+            day: one.day as u8,
+            start_min: one.start_minute as u16,
+            minutes: one.minutes as u16,
+        });
+    }
+    for (i, one) in window.once.iter().enumerate() {
+        let span = Span {
+            from: clock::of_proto(one.start_time.as_ref()),
+            to: clock::of_proto(one.end_time.as_ref()),
+        };
+        if span.to <= span.from {
+            faults.push((
+                format!("window.once[{i}]"),
+                "its end must be after its start".to_owned(),
+            ));
+        }
+        checked.once.push(span);
+    }
+    match faults.is_empty() {
+        true => Ok(checked),
+        false => Err(ApiError::Invalid(faults)),
+    }
 }
 
 /// The trimmed text of a field for people: 1 to 1000 characters, no control characters.

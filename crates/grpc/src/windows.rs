@@ -3,56 +3,12 @@
 use rackwright_api::v1;
 use rackwright_ground::api_error::ApiError;
 use rackwright_ground::core::Core;
-use rackwright_lifecycle::{ClusterId, EventKind, MaintenanceWindow, NodeId, Span, Weekly};
+use rackwright_ground::intent;
+use rackwright_lifecycle::{ClusterId, EventKind, MaintenanceWindow, NodeId};
 use rackwright_store::{Scope, WindowRow};
 
 use super::call::MutatingCall;
 use super::convert;
-
-/// Most spans of a window.
-const SPANS_MAX: usize = 64;
-const DAY_MIN: u32 = 24 * 60;
-
-fn checked(window: &v1::MaintenanceWindow) -> Result<MaintenanceWindow, ApiError> {
-    if window.weekly.len() + window.once.len() > SPANS_MAX {
-        return Err(ApiError::invalid(
-            "window",
-            format!("must have at most {SPANS_MAX} spans"),
-        ));
-    }
-    let mut faults = Vec::new();
-    let mut checked = MaintenanceWindow::default();
-    for (i, one) in window.weekly.iter().enumerate() {
-        if one.day > 6 || one.start_minute >= DAY_MIN || !(1..=DAY_MIN).contains(&one.minutes) {
-            let fault =
-                "must have day 0 (Monday) to 6, start 0 to 1439 minutes after midnight UTC, 1 to 1440 minutes long";
-            faults.push((format!("window.weekly[{i}]"), fault.to_owned()));
-            continue;
-        }
-        checked.weekly.push(Weekly {
-            day: one.day as u8,
-            start_min: one.start_minute as u16,
-            minutes: one.minutes as u16,
-        });
-    }
-    for (i, one) in window.once.iter().enumerate() {
-        let span = Span {
-            from: convert::timestamp(one.start_time.as_ref()),
-            to: convert::timestamp(one.end_time.as_ref()),
-        };
-        if span.to <= span.from {
-            faults.push((
-                format!("window.once[{i}]"),
-                "its end must be after its start".to_owned(),
-            ));
-        }
-        checked.once.push(span);
-    }
-    match faults.is_empty() {
-        true => Ok(checked),
-        false => Err(ApiError::Invalid(faults)),
-    }
-}
 
 fn message(target: String, window: &MaintenanceWindow) -> v1::MaintenanceWindow {
     let weekly = window.weekly.iter().map(|one| v1::WeeklyWindow {
@@ -84,7 +40,7 @@ pub(super) async fn set(
     call: &MutatingCall<'_>,
     window: v1::MaintenanceWindow,
 ) -> Result<v1::MaintenanceWindow, ApiError> {
-    let wanted = checked(&window)?;
+    let wanted = intent::maintenance_window(&window)?;
     let mut tx = match call.begin().await? {
         Ok(tx) => tx,
         Err(former) => return Ok(former),
