@@ -2,19 +2,17 @@
 
 use rackwright_api::v1::control_service_client::ControlServiceClient;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
-use rackwright_api::v1::operation_service_client::OperationServiceClient;
 use rackwright_api::v1::power_service_client::PowerServiceClient;
 use rackwright_api::v1::site_service_client::SiteServiceClient;
 use rackwright_api::v1::{
     Alarm, Cluster, ClusterState, Control, FleetCount, FleetSummary, GetControlRequest, ListAlarmsRequest,
-    ListFabricFaultsRequest, ListFabricFaultsResponse, ListNodesRequest, ListOperationsRequest, Node, Operation,
-    SummarizeFleetRequest,
+    ListFabricFaultsRequest, ListFabricFaultsResponse, ListNodesRequest, Node, Operation, SummarizeFleetRequest,
 };
 use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Format, Paint, Table, Tone, clean, json};
-use rackwright_cli_context::{Cx, names, units};
+use rackwright_cli_context::{Cx, names, operation, units};
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -23,7 +21,9 @@ use crate::{cluster, node};
 /// Rows of each list.
 const ROWS: usize = 10;
 /// Most operations under way that are counted.
-const OPERATIONS: i32 = 1000;
+const OPERATIONS: usize = 1000;
+/// Failed operations that are shown.
+const FAILED: usize = 5;
 /// Nodes that an operator has to look at.
 const TROUBLED: &str = "state = failed OR state = quarantined OR health = unreachable OR health = login-refused OR \
                         health = doubted OR wait = bug";
@@ -77,8 +77,8 @@ async fn read(client: &Client) -> Result<Status, CliError> {
     };
     let troubled = rpc!(client, NodeServiceClient.list_nodes, "list nodes", request).await?;
     let clusters = cluster::list::all(client, "state != released").await?;
-    let (under_way, _) = operations(client, "done = false", OPERATIONS).await?;
-    let (failed, _) = operations(client, "result = failed", 5).await?;
+    let under_way = operation::matching(client, "done = false", OPERATIONS).await?;
+    let failed = operation::matching(client, "result = failed", FAILED).await?;
     Ok(Status {
         hall,
         fleet,
@@ -120,24 +120,6 @@ async fn hall(client: &Client) -> Result<Option<Hall>, CliError> {
         more_alarms: !page.next_page_token.is_empty(),
         fabric,
     }))
-}
-
-/// The newest operations that match, and whether there are more.
-async fn operations(client: &Client, filter: &str, page_size: i32) -> Result<(Vec<Operation>, bool), CliError> {
-    let request = ListOperationsRequest {
-        page_size,
-        filter: filter.to_owned(),
-        ..ListOperationsRequest::default()
-    };
-    let page = rpc!(
-        client,
-        OperationServiceClient.list_operations,
-        "list operations",
-        request
-    )
-    .await?;
-    let has_more = !page.next_page_token.is_empty();
-    Ok((page.operations, has_more))
 }
 
 /// The names of everything that somebody has to look at.
@@ -209,7 +191,7 @@ fn text(status: &Status, paint: Paint, width: Option<usize>) -> String {
     );
     let under_way = match status.under_way {
         0 => "none under way".to_owned(),
-        count if count >= OPERATIONS as usize => format!("{OPERATIONS} or more under way"),
+        count if count >= OPERATIONS => format!("{OPERATIONS} or more under way"),
         count => format!("{count} under way"),
     };
     let last = if status.failed.is_empty() {
