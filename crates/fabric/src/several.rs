@@ -12,6 +12,7 @@ use rackwright_infiniband::partition::HealthCheck;
 use rackwright_infiniband::{Dump, Guid, Partitions, Tables};
 
 use crate::error::FabricError;
+use crate::fence::Fence;
 use crate::manager::{Applied, FabricManager, Inspection, ManagerFault, PartitionFile, Proof, Reading};
 
 /// The managers of several fabrics, as one.
@@ -223,7 +224,7 @@ impl FabricManager for Managers {
     }
 
     /// Changes every fabric, also if one of them fails.
-    async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
+    async fn apply(&self, wanted: &Partitions, fence: &dyn Fence) -> Result<Applied, FabricError> {
         let shares: Vec<Partitions> = self
             .members
             .iter()
@@ -233,7 +234,7 @@ impl FabricManager for Managers {
             .members
             .iter()
             .zip(&shares)
-            .map(|(member, share)| member.manager.apply(share));
+            .map(|(member, share)| member.manager.apply(share, fence));
         let results = join_all(changes).await;
         let (mut changed, mut before, mut readings) = (false, Vec::new(), Vec::new());
         let mut present: BTreeSet<Guid> = BTreeSet::new();

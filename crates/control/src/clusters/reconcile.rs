@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_fabric::{Applied, FabricManager, Proof, Reading};
+use async_trait::async_trait;
+use rackwright_fabric::{Applied, FabricManager, Fence, Proof, Reading};
 use rackwright_ground::clock;
 use rackwright_ground::config::fabric::Settings;
 use rackwright_ground::core::Core;
@@ -14,7 +15,7 @@ use rackwright_ground::text::{chain, counted};
 use rackwright_infiniband::{Guid, Partitions};
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_site::model::{FabricPurpose, Site};
-use rackwright_store::{EventRow, StoreError};
+use rackwright_store::{EventRow, Store, StoreError};
 
 use super::breach::{Finding, judge_ports};
 use super::breach_check;
@@ -165,11 +166,23 @@ async fn apply_partitions(
     .await?;
     let written = breach_check::before_change(core, manager, &fabric, &wanted).await?;
     let begun = clock::now();
+    let lease = Lease {
+        store: core.store.clone(),
+        replica: core.replica.clone(),
+    };
     let applied = match site.and_then(|site| other_fabrics(settings.fabrics(), &site)) {
         Some(fault) => Err(Failure::of(fault)),
-        None => apply(manager, wanted).await,
+        None => apply(manager, wanted, lease).await,
     };
     match applied {
+        // Another replica brings the partitions to the fabric, and stores their state.
+        Err(failure) if failure.is_fenced => {
+            tracing::warn!(
+                fault = failure.fault,
+                "another replica may bring the partitions to the fabric"
+            );
+            return Ok(());
+        }
         Ok(applied) => {
             let is_draining = record_proof(core, fabric, applied, (begun, written)).await?;
             *last = Schedule::default();
@@ -177,7 +190,7 @@ async fn apply_partitions(
                 last.next = clock::now().plus(seconds(RETRY_S));
             }
         }
-        Err(Failure { fault, repaired }) => {
+        Err(Failure { fault, repaired, .. }) => {
             tracing::warn!(fault, "partitions are not in place");
             if let Some(before) = repaired {
                 breach_check::record_repaired(core, fabric, before).await?;
@@ -203,24 +216,55 @@ struct Failure {
     fault: String,
     /// The tables that the change repaired in fabrics without a fault.
     repaired: Option<Reading>,
+    /// This replica's lease of the fabric is over.
+    is_fenced: bool,
 }
 
 impl Failure {
     fn of(fault: String) -> Self {
-        Self { fault, repaired: None }
+        Self {
+            fault,
+            repaired: None,
+            is_fenced: false,
+        }
     }
 }
 
-/// A task of its own, which finishes even if the caller is dropped.
-async fn apply(manager: &Arc<dyn FabricManager>, wanted: Partitions) -> Result<Applied, Failure> {
-    let manager = manager.clone();
-    match tokio::spawn(async move { manager.apply(&wanted).await }).await {
+/// The lease of the fabric. A replica that stood still past the end of its lease stops before its next write: another
+/// replica may have brought newer partitions to the fabric.
+#[derive(Debug, Clone)]
+struct Lease {
+    store: Store,
+    replica: String,
+}
+
+#[async_trait]
+impl Fence for Lease {
+    async fn check(&self) -> Result<(), String> {
+        match self.store.has_fabric_lease(&self.replica, clock::now()).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!("the lease of replica {} for the fabric is over", self.replica)),
+            Err(error) => Err(format!("the lease for the fabric cannot be checked: {}", chain(&error))),
+        }
+    }
+}
+
+/// A task of its own, which finishes even if the caller is dropped. A reading counts only within the lease.
+async fn apply(manager: &Arc<dyn FabricManager>, wanted: Partitions, lease: Lease) -> Result<Applied, Failure> {
+    let (manager, fence) = (manager.clone(), lease.clone());
+    let applied = match tokio::spawn(async move { manager.apply(&wanted, &fence).await }).await {
         Ok(applied) => applied.map_err(|error| Failure {
             fault: chain(&error),
             repaired: error.repaired().cloned(),
-        }),
-        Err(error) => Err(Failure::of(format!("the fabric manager's task ended: {error}"))),
-    }
+            is_fenced: error.is_fenced(),
+        })?,
+        Err(error) => return Err(Failure::of(format!("the fabric manager's task ended: {error}"))),
+    };
+    lease.check().await.map_err(|fault| Failure {
+        is_fenced: true,
+        ..Failure::of(fault)
+    })?;
+    Ok(applied)
 }
 
 /// The name of the fabric that each port of a partition is cabled to.

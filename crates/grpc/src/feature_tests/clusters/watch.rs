@@ -11,7 +11,7 @@ use rackwright_api::v1;
 use rackwright_control::clusters::faults::Watch;
 use rackwright_control::clusters::reserve;
 use rackwright_control::testing::{BmcPorts, Schedule, bmc_listed, run_round};
-use rackwright_fabric::{Applied, FabricError, FabricManager, Inspection, Reading};
+use rackwright_fabric::{Applied, FabricError, FabricManager, Fence, Inspection, Reading};
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
 use rackwright_ground::testing::TestCore;
@@ -89,7 +89,7 @@ impl FabricManager for Played {
         Ok(Dump::of(self.fabric()))
     }
 
-    async fn apply(&self, _: &Partitions) -> Result<Applied, FabricError> {
+    async fn apply(&self, _: &Partitions, _: &dyn Fence) -> Result<Applied, FabricError> {
         Err(FabricError::Unsupported("not asked for here"))
     }
 
