@@ -1,7 +1,7 @@
 //! Brings partitions to the fabric: one replica at a time, after every change and every breach of isolation, and at
 //! intervals.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -170,7 +170,8 @@ async fn apply_partitions(
         store: core.store.clone(),
         replica: core.replica.clone(),
     };
-    let applied = match site.and_then(|site| other_fabrics(settings.fabrics(), &site)) {
+    let other = site.as_ref().and_then(|site| other_fabrics(settings.fabrics(), site));
+    let applied = match other {
         Some(fault) => Err(Failure::of(fault)),
         None => apply(manager, wanted, lease).await,
     };
@@ -184,7 +185,7 @@ async fn apply_partitions(
             return Ok(());
         }
         Ok(applied) => {
-            let is_draining = record_proof(core, fabric, applied, (begun, written)).await?;
+            let is_draining = record_proof(core, fabric, (applied, site), (begun, written)).await?;
             *last = Schedule::default();
             if is_draining {
                 last.next = clock::now().plus(seconds(RETRY_S));
@@ -278,6 +279,12 @@ fn fabric_of_ports(wanted: &Partitions, site: &Site) -> BTreeMap<Guid, Box<str>>
     cabled.collect()
 }
 
+/// All ports of adapters that the site has.
+fn ports_of(site: &Site) -> BTreeSet<Guid> {
+    let ports = site.nodes.iter().flat_map(|node| node.port_guids.iter().flatten());
+    ports.filter_map(|guid| Guid::new(*guid)).collect()
+}
+
 /// Why the managers of these fabrics must not change the fabrics of the site. `None`: each has a compute fabric of the site.
 fn other_fabrics<'a>(mut fabrics: impl Iterator<Item = &'a str>, site: &Site) -> Option<String> {
     fabrics.find_map(|name| {
@@ -306,7 +313,7 @@ fn other_fabrics<'a>(mut fabrics: impl Iterator<Item = &'a str>, site: &Site) ->
 async fn record_proof(
     core: &Core,
     mut fabric: Fabric,
-    applied: Applied,
+    (applied, site): (Applied, Option<Arc<Site>>),
     (begun, written): (Timestamp, Option<String>),
 ) -> Result<bool, HallError> {
     let version = fabric.state.wanted;
@@ -322,10 +329,13 @@ async fn record_proof(
     for _ in 0..TRIES {
         let now = clock::now();
         let read = (fabric.state.wanted, fabric.state.reading);
-        let proof = applied.clone();
+        let (proof, site) = (applied.clone(), site.clone());
         let (changes, is_draining) = work(move || {
             let is_of_ports = proof.reading.proof == Proof::Ports;
             let tables = is_of_ports.then_some(&proof.reading.tables);
+            if let (Some(tables), Some(site)) = (tables, site) {
+                fabric.give_up_replaced(&ports_of(&site), tables);
+            }
             fabric.record_proof(version, proof.absent.clone(), tables, now);
             (fabric.changes(), fabric.is_draining())
         })
