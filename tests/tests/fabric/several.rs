@@ -137,4 +137,10 @@ async fn a_forged_guid_gets_no_key(managers: &Managers, west: &mut Lab, wanted: 
         applied.reading.tables.read[&forged].contains(&key_of_east),
         "the true port keeps its key"
     );
+    let found = managers.topology().await.expect("a topology").twice;
+    let places: Vec<(Guid, Vec<&str>)> = found
+        .iter()
+        .map(|one| (one.port, one.places.iter().map(|place| &*place.fabric).collect()))
+        .collect();
+    assert_eq!(places, [(forged, vec!["east", "west"])]);
 }
