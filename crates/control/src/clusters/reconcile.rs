@@ -58,6 +58,7 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
             return core.stop.cancelled().await;
         }
     };
+    warn_of_fabrics_without_manager(&core).await;
     let mut rounds = Rounds::new(settings, manager);
     loop {
         tokio::select! {
@@ -66,6 +67,20 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
             () = tokio::time::sleep(rounds.checked.pause(LOOK)) => {}
         }
         rounds.run(&core).await;
+    }
+}
+
+/// Logs at the start which compute fabrics of the site have no manager. A later version of the site is warned of when it is
+/// planned and applied.
+async fn warn_of_fabrics_without_manager(core: &Core) {
+    match core.sites.current(&core.store).await {
+        Ok(Some((_, site))) => {
+            for (fabric, warning) in core.sites.managed.warnings(&site) {
+                tracing::warn!(fabric, "{warning}");
+            }
+        }
+        Ok(None) => {}
+        Err(error) => tracing::warn!(%error, "the site could not be compared with the managers of its fabrics"),
     }
 }
 

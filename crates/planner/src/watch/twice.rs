@@ -38,7 +38,7 @@ fn fault(site: &Site, found: &TwiceGuid) -> (String, Fault) {
             )
         }
         (Some(owner), None) => format!(
-            "the site has this port for {}, and no cable that shows its fabric: add the cable to the site file",
+            "the site has this port for {}, and does not say in which fabric: the switch of its cable needs `fabric` in the site file",
             port_name(site, owner)
         ),
         (None, _) => {
