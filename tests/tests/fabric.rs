@@ -12,7 +12,7 @@ mod several;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rackwright_fabric::{FabricError, FabricManager as _, OpenSm, Proof};
+use rackwright_fabric::{FabricError, FabricManager as _, OpenSm, Proof, Unshared};
 use rackwright_infiniband::check::check;
 use rackwright_infiniband::dump::{self, Limits};
 use rackwright_infiniband::partition::{DifferenceKind, HealthItem, HealthState, ReadingNumber, compare};
@@ -75,7 +75,7 @@ async fn partitions_of_two_tenants_are_read_back_from_every_port() {
     let opensm = lab.opensm();
     let ports = lab.ports(&opensm).await;
     let wanted = two_tenants(&ports, 24);
-    let applied = opensm.apply(&wanted).await.expect("applied");
+    let applied = opensm.apply(&wanted, &Unshared).await.expect("applied");
     assert!(applied.changed);
     assert_eq!(
         (applied.reading.tables.read.len(), applied.reading.tables.unread.len()),
@@ -108,16 +108,16 @@ async fn a_repeated_application_changes_nothing_and_the_health_page_lists_its_ch
     let opensm = lab.opensm();
     let ports = lab.ports(&opensm).await;
     let mut more = two_tenants(&ports, 8);
-    assert!(opensm.apply(&more).await.expect("applied").changed);
+    assert!(opensm.apply(&more, &Unshared).await.expect("applied").changed);
     // The second application changes nothing; a member that does not exist is reported.
-    assert!(!opensm.apply(&more).await.expect("applied").changed);
+    assert!(!opensm.apply(&more, &Unshared).await.expect("applied").changed);
     let ghost = Guid::new(0x1234).expect("a GUID");
     more.partitions
         .get_mut(&key(0x101))
         .expect("the partition")
         .members
         .insert(ghost, Membership::Full);
-    let applied = opensm.apply(&more).await.expect("applied");
+    let applied = opensm.apply(&more, &Unshared).await.expect("applied");
     assert_eq!(applied.absent, BTreeSet::from([ghost]));
 
     let health = opensm.health().await.expect("a health page");
@@ -135,7 +135,7 @@ async fn a_broken_partition_file_never_reaches_opensm_and_an_opened_fabric_is_no
     let opensm = lab.opensm();
     let ports = lab.ports(&opensm).await;
     let wanted = two_tenants(&ports, 8);
-    opensm.apply(&wanted).await.expect("applied");
+    opensm.apply(&wanted, &Unshared).await.expect("applied");
     let file = std::fs::read_to_string(lab.partitions_file()).expect("the file");
 
     let broken = file.replace("SELF=full ;", "SELF=full");
@@ -177,7 +177,7 @@ async fn a_broken_partition_file_never_reaches_opensm_and_an_opened_fabric_is_no
     let confirmed = opensm.confirm(&inspection.reading.tables).await.expect("tables");
     assert_eq!(confirmed.read.keys().copied().collect::<BTreeSet<Guid>>(), some);
     // Applying the wanted partitions closes the fabric again.
-    let applied = opensm.apply(&wanted).await.expect("applied");
+    let applied = opensm.apply(&wanted, &Unshared).await.expect("applied");
     assert_eq!(
         compare(&wanted, &applied.reading.managers, all(), &applied.reading.tables),
         []
@@ -189,7 +189,7 @@ async fn a_broken_partition_file_never_reaches_opensm_and_an_opened_fabric_is_no
             Some(bytes) => std::fs::write(lab.partitions_file(), bytes).expect("written"),
         }
         lab.sweep_after_hangup().await;
-        let applied = opensm.apply(&wanted).await.expect("applied");
+        let applied = opensm.apply(&wanted, &Unshared).await.expect("applied");
         assert!(applied.changed && applied.before.is_none());
         assert_eq!(std::fs::read_to_string(lab.partitions_file()).expect("the file"), file);
     }
@@ -197,7 +197,7 @@ async fn a_broken_partition_file_never_reaches_opensm_and_an_opened_fabric_is_no
     std::fs::write(lab.partitions_file(), "broken\n").expect("written");
     lab.sweep_after_hangup().await;
     std::fs::write(lab.partitions_file(), &file).expect("written");
-    let applied = opensm.apply(&wanted).await.expect("applied");
+    let applied = opensm.apply(&wanted, &Unshared).await.expect("applied");
     let before = applied.before.expect("the ports before the repair");
     assert!(before.tables.read.values().any(|table| table.contains(&0xffff)));
     lab.stop().await;
@@ -209,13 +209,16 @@ async fn a_change_that_opensm_does_not_apply_is_rolled_back() {
     let opensm = lab.opensm();
     let ports = lab.ports(&opensm).await;
     let wanted = two_tenants(&ports, 4);
-    opensm.apply(&wanted).await.expect("applied");
+    opensm.apply(&wanted, &Unshared).await.expect("applied");
     // A manager with a file that OpenSM does not read: the file is right, but the ports do not change.
     let elsewhere = lab.partitions_file().with_file_name("elsewhere.conf");
     std::fs::copy(lab.partitions_file(), &elsewhere).expect("copied");
     let blind: OpenSm = lab.opensm_with(&elsewhere, std::time::Duration::from_secs(3));
     let before = std::fs::read_to_string(&elsewhere).expect("the file");
-    let error = blind.apply(&two_tenants(&ports, 8)).await.expect_err("no effect");
+    let error = blind
+        .apply(&two_tenants(&ports, 8), &Unshared)
+        .await
+        .expect_err("no effect");
     assert!(matches!(error, FabricError::Mismatch { .. }), "{error}");
     assert!(
         error.to_string().ends_with("the former partitions are restored"),
@@ -297,14 +300,17 @@ async fn a_key_is_given_again_only_when_no_port_has_it_any_more() {
         partitions: BTreeMap::from([(key, Partition::of_cluster(name, key, ports.iter().copied()))]),
         ..Partitions::default()
     };
-    let applied = opensm.apply(&of("acme", first, &hosts[3])).await.expect("applied");
+    let applied = opensm
+        .apply(&of("acme", first, &hosts[3]), &Unshared)
+        .await
+        .expect("applied");
     pool.observe(ReadingNumber(1), &applied.reading.tables);
 
     // A port of the cluster goes dark before its key is revoked.
     let unplugged = lab.cable("gpu0004 mlx5_6", 1);
     lab.unlink(&unplugged).await;
     pool.release(first, "acme", ReadingNumber(1)).expect("its own");
-    let applied = opensm.apply(&Partitions::default()).await.expect("applied");
+    let applied = opensm.apply(&Partitions::default(), &Unshared).await.expect("applied");
     assert_eq!(
         pool.observe(ReadingNumber(2), &applied.reading.tables),
         [],

@@ -89,12 +89,26 @@ pub enum FabricError {
         /// The tables that the change of the other fabrics repaired, as in [`Applied::before`](crate::Applied::before).
         before: Option<Box<Reading>>,
     },
+    /// This process must not change the fabric any more, with the reason. The change stopped before its next write and was not
+    /// rolled back.
+    #[error("the change of the partitions stopped: {0}")]
+    Fenced(String),
     /// The manager's setup does not support the action.
     #[error("{0}")]
     Unsupported(&'static str),
 }
 
 impl FabricError {
+    /// Whether the change stopped because this process must not change the fabric any more.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        match self {
+            Self::Fenced(_) => true,
+            Self::OfFabric { source, .. } => source.is_fenced(),
+            _ => false,
+        }
+    }
+
     /// Tables that a failed change repaired: with several fabrics, those of the fabrics without an error.
     #[must_use]
     pub fn repaired(&self) -> Option<&Reading> {

@@ -6,6 +6,7 @@
 
 mod diags;
 mod error;
+mod fence;
 mod manager;
 mod opensm;
 mod several;
@@ -14,6 +15,7 @@ mod ufm;
 
 pub use diags::{Diags, PortErrors, end_ports};
 pub use error::FabricError;
+pub use fence::{Fence, Unshared};
 pub use manager::{Applied, FabricManager, Inspection, ManagerFault, Master, PartitionFile, Proof, Reading};
 pub use opensm::{OpenSm, OpenSmSettings, Process};
 pub use several::Managers;

@@ -9,6 +9,7 @@ use rackwright_infiniband::partition::HealthCheck;
 use rackwright_infiniband::{Dump, Guid, Partitions, Tables};
 
 use crate::error::FabricError;
+use crate::fence::Fence;
 
 /// The source of P_Key tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,14 +121,15 @@ pub trait FabricManager: fmt::Debug + Send + Sync {
     /// The fabric cannot be read.
     async fn topology(&self) -> Result<Dump, FabricError>;
 
-    /// Sets exactly these partitions, reads back every port, and undoes the change if a port differs.
+    /// Sets exactly these partitions, reads back every port, and undoes the change if a port differs. Calls `fence` right
+    /// before each write.
     ///
     /// # Errors
     /// [`FabricError::Partitions`] and [`FabricError::Conf`]: nothing was changed. [`FabricError::Mismatch`] and
     /// [`FabricError::Refused`] have the result of the rollback. [`FabricError::NoManager`] and
     /// [`FabricError::ForeignMaster`]: no port was changed, and the manager gets the partitions when it starts, or is the
-    /// master again.
-    async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError>;
+    /// master again. [`FabricError::Fenced`]: the fence refused a write, and nothing is undone.
+    async fn apply(&self, wanted: &Partitions, fence: &dyn Fence) -> Result<Applied, FabricError>;
 
     /// The P_Key table of every end port.
     ///

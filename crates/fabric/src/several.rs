@@ -12,6 +12,7 @@ use rackwright_infiniband::partition::HealthCheck;
 use rackwright_infiniband::{Dump, Guid, Partitions, Tables};
 
 use crate::error::FabricError;
+use crate::fence::Fence;
 use crate::manager::{Applied, FabricManager, Inspection, ManagerFault, PartitionFile, Proof, Reading};
 
 /// The managers of several fabrics, as one.
@@ -20,6 +21,8 @@ pub struct Managers {
     members: Vec<Member>,
     /// The members that read each port last: several only where an adapter has a forged GUID.
     places: Mutex<HashMap<Guid, BTreeSet<usize>>>,
+    /// By port of a partition, the fabric that the last change had for it.
+    fabric_of: Mutex<BTreeMap<Guid, Box<str>>>,
 }
 
 #[derive(Debug)]
@@ -37,6 +40,7 @@ impl Managers {
         Self {
             members: members.collect(),
             places: Mutex::default(),
+            fabric_of: Mutex::default(),
         }
     }
 
@@ -219,11 +223,16 @@ impl FabricManager for Managers {
     async fn topology(&self) -> Result<Dump, FabricError> {
         let reads = self.members.iter().map(|member| member.manager.topology());
         let dumps = Results::of(&self.members, join_all(reads).await).all()?;
-        Ok(Dump::joined(dumps.into_iter().map(|(_, dump)| dump)))
+        let named = dumps
+            .into_iter()
+            .map(|(at, dump)| (self.members[at].fabric.as_str(), dump));
+        let fabric_of = self.fabric_of.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Dump::joined(named, &fabric_of))
     }
 
     /// Changes every fabric, also if one of them fails.
-    async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
+    async fn apply(&self, wanted: &Partitions, fence: &dyn Fence) -> Result<Applied, FabricError> {
+        *self.fabric_of.lock().unwrap_or_else(PoisonError::into_inner) = wanted.fabric_of.clone();
         let shares: Vec<Partitions> = self
             .members
             .iter()
@@ -233,7 +242,7 @@ impl FabricManager for Managers {
             .members
             .iter()
             .zip(&shares)
-            .map(|(member, share)| member.manager.apply(share));
+            .map(|(member, share)| member.manager.apply(share, fence));
         let results = join_all(changes).await;
         let (mut changed, mut before, mut readings) = (false, Vec::new(), Vec::new());
         let mut present: BTreeSet<Guid> = BTreeSet::new();

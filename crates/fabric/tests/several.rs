@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use rackwright_fabric::{
-    Applied, FabricError, FabricManager, Inspection, ManagerFault, Managers, Master, Proof, Reading,
+    Applied, FabricError, FabricManager, Fence, Inspection, ManagerFault, Managers, Master, Proof, Reading, Unshared,
 };
 use rackwright_infiniband::partition::{HealthCheck, HealthItem, HealthState};
 use rackwright_infiniband::{Device, DeviceKind, Dump, Fabric, Guid, PKey, Partition, Partitions, PortRef, Tables};
@@ -102,7 +102,7 @@ impl FabricManager for Scripted {
         Ok(dump)
     }
 
-    async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
+    async fn apply(&self, wanted: &Partitions, _: &dyn Fence) -> Result<Applied, FabricError> {
         if self.fails {
             return Err(FabricError::NoManager("OpenSM does not run".into()));
         }
@@ -172,7 +172,7 @@ async fn a_port_is_absent_only_if_no_fabric_has_it() {
         partitions: BTreeMap::from([(key, partition)]),
         ..Partitions::default()
     };
-    let applied = managers.apply(&wanted).await.expect("applied");
+    let applied = managers.apply(&wanted, &Unshared).await.expect("applied");
     assert_eq!((applied.changed, applied.absent), (true, guids([99])));
     assert_eq!(applied.reading.tables.read.len(), 8);
     assert_eq!(applied.reading.managers, guids([1, 5]));
@@ -190,7 +190,7 @@ async fn a_forged_guid_gets_no_key_in_another_fabric_and_hides_no_key() {
         fabric_of: BTreeMap::from([(guid(3), "east".into()), (guid(50), "without a manager".into())]),
         ..Partitions::default()
     };
-    let applied = managers.apply(&wanted).await.expect("applied");
+    let applied = managers.apply(&wanted, &Unshared).await.expect("applied");
     let given = |manager: &Scripted| {
         let partitions = manager.partitions.lock().expect("no thread panicked");
         let members = partitions.partitions.values().flat_map(|one| one.members.keys());
@@ -252,7 +252,10 @@ async fn faults_and_errors_name_the_fabric() {
         ..Scripted::new(5..=8)
     });
     let managers = together(&[("east", &east), ("west", &west)]);
-    let error = managers.apply(&Partitions::default()).await.expect_err("one fails");
+    let error = managers
+        .apply(&Partitions::default(), &Unshared)
+        .await
+        .expect_err("one fails");
     assert!(
         matches!(&error, FabricError::OfFabric { fabric, .. } if fabric == "west"),
         "{error:?}"

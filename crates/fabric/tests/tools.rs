@@ -2,11 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use rackwright_fabric::{
-    Diags, FabricError, FabricManager as _, ManagerFault, Master, OpenSm, OpenSmSettings, Process, ToolError,
-    ToolSettings, Tools,
+    Diags, FabricError, FabricManager as _, Fence, ManagerFault, Master, OpenSm, OpenSmSettings, Process, ToolError,
+    ToolSettings, Tools, Unshared,
 };
 use rackwright_infiniband::{Guid, Partitions, Tables};
 
@@ -157,13 +159,13 @@ async fn an_opensm_that_does_not_run_finds_the_wanted_partitions_when_it_starts(
     // No process has a number beyond the kernel's limit.
     let opensm = opensm(here, 4_194_305, &[]);
     let wanted = Partitions::default();
-    let error = opensm.apply(&wanted).await.expect_err("it does not run");
+    let error = opensm.apply(&wanted, &Unshared).await.expect_err("it does not run");
     assert!(matches!(error, FabricError::NoManager(_)), "{error:?}");
     assert_eq!(error.to_string(), "OpenSM does not run (its pid file names 4194305)");
     let file = std::fs::read_to_string(here.join("partitions.conf")).expect("the file");
     assert_eq!(file, wanted.render().expect("a file"));
     let why = "OpenSM does not run (its pid file names 4194305): no subnet manager answers; ports keep their keys";
-    let error = opensm.apply(&wanted).await.expect_err("it does not run");
+    let error = opensm.apply(&wanted, &Unshared).await.expect_err("it does not run");
     assert_eq!(error.to_string(), why);
     let ports = [Guid::new(0xa1).expect("a GUID")].into();
     let inspection = opensm.inspect(&ports).await.expect("an inspection");
@@ -171,11 +173,72 @@ async fn an_opensm_that_does_not_run_finds_the_wanted_partitions_when_it_starts(
     assert!(inspection.files.iter().all(|file| file.content.is_some()));
     // The number has passed to another program.
     std::fs::write(here.join("opensm.pid"), std::process::id().to_string()).expect("its pid file");
-    let error = opensm.apply(&wanted).await.expect_err("it does not run").to_string();
+    let error = opensm
+        .apply(&wanted, &Unshared)
+        .await
+        .expect_err("it does not run")
+        .to_string();
     assert!(
         error.contains(&format!("names {}, which is \"", std::process::id())),
         "{error}"
     );
+}
+
+/// Permits some writes, and then none.
+#[derive(Debug)]
+struct Permits(AtomicUsize);
+
+#[async_trait]
+impl Fence for Permits {
+    async fn check(&self) -> Result<(), String> {
+        let left = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.map(|_| ()).map_err(|_| "another replica has the lease".to_owned())
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_has_lost_its_lease_writes_no_partition_file_and_signals_nobody() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path();
+    tool(
+        here,
+        "sminfo",
+        "echo 'sminfo: sm lid 1 sm guid 0xa1, activity count 7 priority 14 state 3 SMINFO_MASTER'",
+    );
+    tool(here, "ibstat", "echo 0xa1");
+    // A process of the name opensm, which SIGHUP ends.
+    let program = here.join("opensm");
+    std::os::unix::fs::symlink("/bin/sleep", &program).expect("a link");
+    let mut process = std::process::Command::new(&program)
+        .arg("600")
+        .spawn()
+        .expect("a process");
+    let manager = opensm(here, process.id(), &[]);
+    let file = || std::fs::read_to_string(here.join("partitions.conf")).expect("the file");
+    let former = file();
+    let wanted = Partitions::default();
+    let error = manager
+        .apply(&wanted, &Permits(0.into()))
+        .await
+        .expect_err("it is over");
+    assert!(error.is_fenced(), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        "the change of the partitions stopped: another replica has the lease"
+    );
+    assert_eq!(file(), former);
+    // The lease ends between the file and the signal.
+    let error = manager
+        .apply(&wanted, &Permits(1.into()))
+        .await
+        .expect_err("it is over");
+    assert!(error.is_fenced(), "{error:?}");
+    assert_eq!(file(), wanted.render().expect("a file"), "the file is not undone");
+    assert!(process.try_wait().expect("its state").is_none(), "it got no signal");
+    process.kill().expect("its end");
+    process.wait().expect("its end");
 }
 
 #[tokio::test]
@@ -193,7 +256,10 @@ async fn a_foreign_master_is_named_and_the_file_is_right_for_the_time_after_it()
     let (own, foreign) = (guid(0xa1), guid(0xb1));
     let (ports, wanted) = ([own].into(), Partitions::default());
     let manager = opensm(here, std::process::id(), &[]);
-    let error = manager.apply(&wanted).await.expect_err("another is the master");
+    let error = manager
+        .apply(&wanted, &Unshared)
+        .await
+        .expect_err("another is the master");
     assert_eq!(
         error.to_string(),
         "the subnet manager at port 0x00000000000000b1 (priority 14) is the master and sets the keys of all ports; OpenSM of \

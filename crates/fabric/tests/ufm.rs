@@ -1,14 +1,18 @@
 //! UFM, played by a server that answers by UFM's documentation. Not tested against a real UFM.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
-use rackwright_fabric::{FabricError, FabricManager as _, Proof, Ufm, UfmAccess, UfmError, UfmSettings};
+use rackwright_fabric::{
+    FabricError, FabricManager as _, Fence, Proof, Ufm, UfmAccess, UfmError, UfmSettings, Unshared,
+};
 use rackwright_infiniband::{Guid, PKey, Partition, Partitions};
 use serde_json::{Value, json};
 
@@ -181,7 +185,7 @@ async fn partitions_are_set_as_sets_and_foreign_keys_are_left_alone() {
     }
     let ufm = started(&shared).await;
     let applied = ufm
-        .apply(&wanted(&[(0x101, 1..=3), (0x102, 4..=8)]))
+        .apply(&wanted(&[(0x101, 1..=3), (0x102, 4..=8)]), &Unshared)
         .await
         .expect("applied");
     assert!(applied.changed);
@@ -212,16 +216,19 @@ async fn partitions_are_set_as_sets_and_foreign_keys_are_left_alone() {
     );
 
     let again = ufm
-        .apply(&wanted(&[(0x101, 1..=3), (0x102, 4..=8)]))
+        .apply(&wanted(&[(0x101, 1..=3), (0x102, 4..=8)]), &Unshared)
         .await
         .expect("applied");
     assert!(!again.changed);
-    ufm.apply(&wanted(&[(0x101, 2..=3), (0x102, 4..=9)]))
+    ufm.apply(&wanted(&[(0x101, 2..=3), (0x102, 4..=9)]), &Unshared)
         .await
         .expect("applied");
     let requests = std::mem::take(&mut shared.lock().expect("the played UFM").requests);
     assert_eq!(requests, ["remove 0x0101 1", "add 0x0102 1"]);
-    let error = ufm.apply(&wanted(&[(0x200, 1..=1)])).await.expect_err("not ours");
+    let error = ufm
+        .apply(&wanted(&[(0x200, 1..=1)]), &Unshared)
+        .await
+        .expect_err("not ours");
     assert!(
         matches!(error, FabricError::Ufm(UfmError::ForeignKey { .. })),
         "{error}"
@@ -233,14 +240,14 @@ async fn partitions_are_set_as_sets_and_foreign_keys_are_left_alone() {
 async fn lost_or_refused_edits_are_rolled_back() {
     let shared = Shared::default();
     let ufm = started(&shared).await;
-    ufm.apply(&wanted(&[(0x101, 1..=3)])).await.expect("applied");
+    ufm.apply(&wanted(&[(0x101, 1..=3)]), &Unshared).await.expect("applied");
     for misbehave in [
         (|fake: &mut FakeUfm| fake.forgets = Some("0x0102".into())) as fn(&mut FakeUfm),
         |fake| (fake.forgets, fake.refuses) = (None, Some("0x0102".into())),
     ] {
         misbehave(&mut shared.lock().expect("the played UFM"));
         let error = ufm
-            .apply(&wanted(&[(0x101, 1..=1), (0x102, 2..=3)]))
+            .apply(&wanted(&[(0x101, 1..=1), (0x102, 2..=3)]), &Unshared)
             .await
             .expect_err("undone")
             .to_string();
@@ -251,6 +258,39 @@ async fn lost_or_refused_edits_are_rolled_back() {
         );
         assert_eq!(members(&shared, "0x0101").len(), 3);
     }
+}
+
+/// Permits some writes, and then none.
+#[derive(Debug)]
+struct Permits(AtomicUsize);
+
+#[async_trait]
+impl Fence for Permits {
+    async fn check(&self) -> Result<(), String> {
+        let left = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.map(|_| ()).map_err(|_| "another replica has the lease".to_owned())
+    }
+}
+
+#[tokio::test]
+async fn a_change_whose_lease_ends_sends_nothing_more_and_undoes_nothing() {
+    let shared = Shared::default();
+    let ufm = started(&shared).await;
+    ufm.apply(&wanted(&[(0x101, 1..=3)]), &Unshared).await.expect("applied");
+    let next = wanted(&[(0x101, 1..=1), (0x102, 2..=3)]);
+    for (permits, sent) in [(0, Vec::new()), (1, vec!["remove 0x0101 2"])] {
+        shared.lock().expect("the played UFM").requests.clear();
+        let error = ufm
+            .apply(&next, &Permits(permits.into()))
+            .await
+            .expect_err("it is over");
+        assert!(error.is_fenced(), "{error:?}");
+        assert_eq!(shared.lock().expect("the played UFM").requests, sent);
+    }
+    ufm.apply(&next, &Unshared).await.expect("the replica with the lease");
+    assert_eq!(members(&shared, "0x0102").len(), 2);
 }
 
 #[tokio::test]
@@ -267,7 +307,7 @@ async fn hostile_and_missing_answers_are_errors() {
         };
         Ufm::new(settings, None)
             .expect("a client")
-            .apply(&wanted(&[(0x101, 1..=1)]))
+            .apply(&wanted(&[(0x101, 1..=1)]), &Unshared)
             .await
             .expect_err("an error")
             .to_string()
@@ -317,7 +357,7 @@ async fn hostile_and_missing_answers_are_errors() {
     let access = UfmAccess::Token("wrong".to_owned().into());
     let refused = Ufm::new(settings(&format!("http://{address}"), access), None).expect("a client");
     let error = refused
-        .apply(&wanted(&[(0x101, 1..=1)]))
+        .apply(&wanted(&[(0x101, 1..=1)]), &Unshared)
         .await
         .expect_err("an error")
         .to_string();

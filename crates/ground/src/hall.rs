@@ -4,8 +4,9 @@
 //! a large hall. The result is stored only if the hall is still as in the snapshot; else it is computed again.
 
 pub mod confirmed;
+pub mod managed;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rackwright_lifecycle::CustomerId;
@@ -16,6 +17,7 @@ use rackwright_site::model::{NodeId, Site};
 use rackwright_store::{ClusterRecord, Scope, SiteFile, Store, StoreError};
 
 use crate::api_error::ApiError;
+use managed::Managed;
 
 /// The site and its units as last read.
 #[derive(Debug, Default)]
@@ -24,6 +26,8 @@ pub struct Sites {
     /// Held while a version is parsed: one task parses it for all.
     parsing: tokio::sync::Mutex<()>,
     units: Cached<Units>,
+    /// The fabrics with a manager.
+    pub managed: Managed,
 }
 
 /// A value with the version of its site.
@@ -90,6 +94,8 @@ pub struct HallSnapshot {
     pub out: BTreeSet<NodeId>,
     /// Broken cables between switches.
     pub broken: BTreeSet<String>,
+    /// By compute fabric without a manager, its nodes. No cluster is placed there.
+    pub without_manager: BTreeMap<String, BTreeSet<NodeId>>,
 }
 
 /// The number of a cluster for the planner.
@@ -104,11 +110,17 @@ pub fn number(uid: &str) -> ClusterId {
 /// Parses and checks the files of a site, and the fabric that they describe. Confirmed adapters have their new ports.
 #[must_use]
 pub fn read(files: &[SiteFile]) -> Checked {
+    read_for(files, &Managed::Off)
+}
+
+/// As [`read`], with warnings about compute fabrics without a manager.
+#[must_use]
+pub fn read_for(files: &[SiteFile], managed: &Managed) -> Checked {
     let (files, confirmed) = confirmed::split(files);
     let source = |file: &&'_ SiteFile| -> (String, String) { (file.name.clone(), file.text.clone()) };
     let owned: Vec<(String, String)> = files.iter().map(source).collect();
     let sources: Vec<Source<'_>> = owned.iter().map(|(name, text)| Source { name, text }).collect();
-    let mut checked = rackwright_planner::check(&sources);
+    let mut checked = rackwright_planner::check_also(&sources, |site, places, sink| managed.warn(site, places, sink));
     if let Some(site) = &mut checked.site {
         confirmed::apply(site, &confirmed);
     }
@@ -148,6 +160,15 @@ pub async fn live(store: &Store) -> Result<Vec<ClusterRecord>, StoreError> {
 }
 
 impl Sites {
+    /// With the fabrics that have a manager.
+    #[must_use]
+    pub fn new(managed: Managed) -> Self {
+        Self {
+            managed,
+            ..Self::default()
+        }
+    }
+
     /// The last applied site, with its version. `None`: no site was applied.
     ///
     /// # Errors
@@ -230,6 +251,11 @@ impl Sites {
         let is_out = |name: &str| !free.contains(name) || cordoned.contains(name);
         let out = site.node_ids().filter(|id| is_out(&site.node(*id).name));
         let out = out.collect();
+        let (managed, of_site) = (self.managed.clone(), site.clone());
+        let without_manager = match managed {
+            Managed::Named(_) => work(move || managed.nodes_without(&of_site)).await?,
+            Managed::Off | Managed::Unnamed => BTreeMap::new(),
+        };
         Ok(HallSnapshot {
             site_version,
             hall_version,
@@ -237,6 +263,7 @@ impl Sites {
             live,
             out,
             broken,
+            without_manager,
         })
     }
 }
@@ -259,7 +286,7 @@ impl HallSnapshot {
                 .flat_map(|one| one.nodes.iter().chain(&one.spares))
                 .map(String::as_str)
                 .collect();
-            for node in &self.out {
+            for node in self.out.iter().chain(self.without_manager.values().flatten()) {
                 // A cluster keeps its own nodes.
                 if !held.contains(&*self.site.node(*node).name) {
                     planner.exclude(*node);

@@ -138,6 +138,7 @@ pub async fn open(
     keys::agree(&store, &keys, &replica, String::new()).await?;
     let audit = Audit::open(&dir, &config.site, &replica, &keys);
     let audit = audit.map_err(|e| data("the newest head of the audit")(e.into()))?;
+    let sites = crate::hall::Sites::new(crate::hall::managed::Managed::of(config.fabric.as_ref()));
     Ok(Arc::new(Core::new(State {
         agents: Agents::new(&replica, up_since),
         served_files: ServedFiles::default(),
@@ -161,7 +162,7 @@ pub async fn open(
         rights: Arc::default(),
         firmware_files,
         site_uploads: SiteUploads::default(),
-        sites: crate::hall::Sites::default(),
+        sites,
         clusters_due: Notify::new(),
         running_steps: RunningSteps::default(),
         watch: WatchStatus::default(),

@@ -231,8 +231,9 @@ impl Sites {
             }
             _ => files,
         };
+        let managed = self.0.sites.managed.clone();
         let read = tokio::task::spawn_blocking(move || {
-            let checked = hall::read(&files);
+            let checked = hall::read_for(&files, &managed);
             (files, checked)
         });
         read.await.map_err(|e| ApiError::Internal(e.to_string()))

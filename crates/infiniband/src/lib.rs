@@ -14,6 +14,7 @@ pub mod rate;
 pub mod structure;
 pub mod topo;
 pub mod tree;
+pub mod twice;
 
 pub use check::{CableFault, FaultKind, check};
 pub use dump::{Dump, DumpError};

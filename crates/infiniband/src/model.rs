@@ -293,12 +293,19 @@ impl Fabric {
         })
     }
 
-    /// Several fabrics as one. A device with the same node GUID in two of them, such as an adapter with a port in each, is
-    /// one device.
-    pub fn joined<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Self {
+    /// Several fabrics as one, each with its name. A device with the same node GUID in two of them, such as an adapter with
+    /// a port in each, is one device. A port with the GUID of a port that `fabric_of` has in another fabric is left out.
+    pub fn joined<'a>(
+        parts: impl IntoIterator<Item = (&'a str, &'a Self)>,
+        fabric_of: &BTreeMap<Guid, Box<str>>,
+    ) -> Self {
         let mut builder = FabricBuilder::default();
         let mut known: BTreeMap<Guid, DeviceIx> = BTreeMap::new();
-        for part in parts {
+        for (name, part) in parts {
+            let is_copy = |port: &Port| {
+                let fabric = port.guid.and_then(|guid| fabric_of.get(&guid));
+                fabric.is_some_and(|fabric| **fabric != *name)
+            };
             let mut places = Vec::with_capacity(part.devices.len());
             for device in &part.devices {
                 let former = device.guid.and_then(|guid| known.get(&guid)).copied();
@@ -307,7 +314,7 @@ impl Fabric {
                 places.push(place);
             }
             for (ix, _) in part.devices() {
-                for port in part.ports(ix) {
+                for port in part.ports(ix).iter().filter(|port| !is_copy(port)) {
                     let end = PortRef {
                         device: places[ix.at()],
                         port: port.number,
@@ -320,6 +327,9 @@ impl Fabric {
                 }
             }
             for link in &part.links {
+                if [link.a, link.b].iter().any(|end| part.port(*end).is_some_and(is_copy)) {
+                    continue;
+                }
                 let [a, b] = [link.a, link.b].map(|end| PortRef {
                     device: places[end.device.at()],
                     ..end

@@ -103,6 +103,8 @@ event_kinds! {
     FabricCableMended "fabric.cable-mended" Operators Info,
     FabricFault "fabric.fault" Operators Warning,
     FabricFaults "fabric.faults" Operators Warning,
+    FabricGuidTwice "fabric.guid-twice" Operators Error,
+    FabricGuidTwiceOver "fabric.guid-twice-over" Operators Info,
     FabricPortAbsent "fabric.port-absent" Operators Warning,
     FabricPortBack "fabric.port-back" Operators Info,
     FabricProven "fabric.proven" Operators Info,

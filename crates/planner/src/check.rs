@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::hall::{Culprit, Irregularity, Several, irregularities};
 use rackwright_site::compact::patterns;
-use rackwright_site::file::{Checked, Limits, Places, Source, check_also};
+use rackwright_site::file::{self, Checked, Limits, Places, Source};
 use rackwright_site::finding::{Sink, Spot};
 use rackwright_site::model::Site;
 use rackwright_site::text::grouped;
@@ -16,8 +16,15 @@ const SHOWN_MAX: usize = 3;
 /// clusters cannot use, with its cost.
 #[must_use]
 pub fn check(sources: &[Source<'_>]) -> Checked {
-    check_also(sources, Limits::default(), |site, places, sink| {
+    check_also(sources, |_, _, _| {})
+}
+
+/// As [`check`], with findings of the caller.
+#[must_use]
+pub fn check_also(sources: &[Source<'_>], also: impl FnOnce(&Site, &Places, &mut Sink)) -> Checked {
+    file::check_also(sources, Limits::default(), |site, places, sink| {
         warn(site, irregularities(site), places, sink);
+        also(site, places, sink);
     })
 }
 

@@ -12,4 +12,4 @@ pub mod planner;
 mod sets;
 pub mod watch;
 
-pub use check::check;
+pub use check::{check, check_also};

@@ -11,6 +11,8 @@
 //! where GUIDs tell the devices (a customer names the nodes as they like): nothing that is planned is missing by them, and
 //! `rackwright fabric check` tells them.
 
+mod twice;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use rackwright_infiniband::check::{CableFault, FaultKind, Replacement, check};
 use rackwright_infiniband::{Fabric, Guid, Plan, Rate};
 use rackwright_site::model::{Cable, NodeId, Port, Site};
+
+pub use twice::twice;
 
 /// Maximum number of cables in a fault's `ends`. A switch has more.
 const MAX_ENDS: usize = 12;
@@ -30,15 +34,18 @@ pub enum Kind {
     Cable,
     /// A port of a node has no link.
     PortAbsent,
+    /// A port GUID answers in several fabrics.
+    GuidTwice,
 }
 
 impl Kind {
-    /// The name: `cable` or `port-absent`.
+    /// The name: `cable`, `port-absent` or `guid-twice`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cable => "cable",
             Self::PortAbsent => "port-absent",
+            Self::GuidTwice => "guid-twice",
         }
     }
 }

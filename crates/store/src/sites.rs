@@ -105,6 +105,17 @@ impl Store {
         Ok(self.execute(query).await? > 0)
     }
 
+    /// Whether `replica` has the lease of the fabric, and the lease has not ended at `now`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn has_fabric_lease(&self, replica: &str, now: Timestamp) -> Result<bool> {
+        let sql = "SELECT COUNT(*) FROM hall WHERE id = 1 AND fabric_owner = $1 AND fabric_until >= $2";
+        let query = statement(sql).bind(replica).bind(now.0);
+        let count: i64 = query.fetch_one(&self.readers).await?.try_get(0)?;
+        Ok(count > 0)
+    }
+
     /// The ids of all nodes, sorted.
     ///
     /// # Errors

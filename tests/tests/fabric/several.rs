@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rackwright_fabric::{FabricError, FabricManager, ManagerFault, Managers, Proof};
+use rackwright_fabric::{FabricError, FabricManager, ManagerFault, Managers, Proof, Unshared};
 use rackwright_infiniband::partition::compare;
 use rackwright_infiniband::{Guid, Partition, Partitions};
 use rackwright_tests::fabric::Lab;
@@ -44,7 +44,7 @@ async fn each_fabric_gets_its_partitions_from_its_own_opensm() {
         fabric_of: cabled("east", &of_east).chain(cabled("west", &of_west)).collect(),
         ..Partitions::default()
     };
-    let applied = managers.apply(&wanted).await.expect("applied");
+    let applied = managers.apply(&wanted, &Unshared).await.expect("applied");
     assert!(applied.changed);
     assert_eq!((applied.absent, applied.reading.proof), (BTreeSet::new(), Proof::Ports));
     let all: BTreeSet<Guid> = of_east.union(&of_west).copied().collect();
@@ -60,7 +60,7 @@ async fn each_fabric_gets_its_partitions_from_its_own_opensm() {
         let holders: BTreeSet<Guid> = holders.map(|(port, _)| *port).collect();
         assert!(holders.len() == 64 && holders.is_subset(own), "{key:04x}: {holders:?}");
     }
-    assert!(!managers.apply(&wanted).await.expect("applied").changed);
+    assert!(!managers.apply(&wanted, &Unshared).await.expect("applied").changed);
 
     // One discovery has both fabrics.
     let found = managers.topology().await.expect("a topology").fabric.counts();
@@ -83,7 +83,7 @@ async fn each_fabric_gets_its_partitions_from_its_own_opensm() {
     assert_eq!(inspection.files.len(), 2);
     assert_ne!(inspection.files[0].content, inspection.files[1].content);
     assert!(
-        managers.apply(&wanted).await.expect("applied").changed,
+        managers.apply(&wanted, &Unshared).await.expect("applied").changed,
         "the file is mended"
     );
 
@@ -97,7 +97,10 @@ async fn each_fabric_gets_its_partitions_from_its_own_opensm() {
     };
     assert!(why.starts_with("fabric west: "), "{why}");
     let without = Partitions::default();
-    let error = managers.apply(&without).await.expect_err("one fabric has no manager");
+    let error = managers
+        .apply(&without, &Unshared)
+        .await
+        .expect_err("one fabric has no manager");
     assert!(
         matches!(&error, FabricError::OfFabric { fabric, .. } if fabric == "west"),
         "{error:?}"
@@ -121,7 +124,7 @@ async fn a_forged_guid_gets_no_key(managers: &Managers, west: &mut Lab, wanted: 
         .nth(9)
         .expect("an adapter");
     west.replace_adapter(&adapter, forged).await;
-    let applied = managers.apply(wanted).await.expect("applied");
+    let applied = managers.apply(wanted, &Unshared).await.expect("applied");
     let in_west = west.opensm().tables().await.expect("tables").tables;
     let keys: Vec<u16> = in_west.read[&forged]
         .iter()
@@ -134,4 +137,10 @@ async fn a_forged_guid_gets_no_key(managers: &Managers, west: &mut Lab, wanted: 
         applied.reading.tables.read[&forged].contains(&key_of_east),
         "the true port keeps its key"
     );
+    let found = managers.topology().await.expect("a topology").twice;
+    let places: Vec<(Guid, Vec<&str>)> = found
+        .iter()
+        .map(|one| (one.port, one.places.iter().map(|place| &*place.fabric).collect()))
+        .collect();
+    assert_eq!(places, [(forged, vec!["east", "west"])]);
 }

@@ -267,6 +267,8 @@ fn event(open: &Open, is_closed: bool, now: Timestamp) -> EventRow {
         (Kind::Cable, true) => EventKind::FabricCableMended,
         (Kind::PortAbsent, false) => EventKind::FabricPortAbsent,
         (Kind::PortAbsent, true) => EventKind::FabricPortBack,
+        (Kind::GuidTwice, false) => EventKind::FabricGuidTwice,
+        (Kind::GuidTwice, true) => EventKind::FabricGuidTwiceOver,
     };
     let mut message = match is_closed {
         true => format!("cleared: {}", fault.text),

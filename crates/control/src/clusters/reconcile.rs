@@ -1,11 +1,12 @@
 //! Brings partitions to the fabric: one replica at a time, after every change and every breach of isolation, and at
 //! intervals.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_fabric::{Applied, FabricManager, Proof, Reading};
+use async_trait::async_trait;
+use rackwright_fabric::{Applied, FabricManager, Fence, Proof, Reading};
 use rackwright_ground::clock;
 use rackwright_ground::config::fabric::Settings;
 use rackwright_ground::core::Core;
@@ -14,7 +15,7 @@ use rackwright_ground::text::{chain, counted};
 use rackwright_infiniband::{Guid, Partitions};
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_site::model::{FabricPurpose, Site};
-use rackwright_store::{EventRow, StoreError};
+use rackwright_store::{EventRow, Store, StoreError};
 
 use super::breach::{Finding, judge_ports};
 use super::breach_check;
@@ -57,6 +58,7 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
             return core.stop.cancelled().await;
         }
     };
+    warn_of_fabrics_without_manager(&core).await;
     let mut rounds = Rounds::new(settings, manager);
     loop {
         tokio::select! {
@@ -65,6 +67,20 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
             () = tokio::time::sleep(rounds.checked.pause(LOOK)) => {}
         }
         rounds.run(&core).await;
+    }
+}
+
+/// Logs at the start which compute fabrics of the site have no manager. A later version of the site is warned of when it is
+/// planned and applied.
+async fn warn_of_fabrics_without_manager(core: &Core) {
+    match core.sites.current(&core.store).await {
+        Ok(Some((_, site))) => {
+            for (fabric, warning) in core.sites.managed.warnings(&site) {
+                tracing::warn!(fabric, "{warning}");
+            }
+        }
+        Ok(None) => {}
+        Err(error) => tracing::warn!(%error, "the site could not be compared with the managers of its fabrics"),
     }
 }
 
@@ -165,19 +181,32 @@ async fn apply_partitions(
     .await?;
     let written = breach_check::before_change(core, manager, &fabric, &wanted).await?;
     let begun = clock::now();
-    let applied = match site.and_then(|site| other_fabrics(settings.fabrics(), &site)) {
+    let lease = Lease {
+        store: core.store.clone(),
+        replica: core.replica.clone(),
+    };
+    let other = site.as_ref().and_then(|site| other_fabrics(settings.fabrics(), site));
+    let applied = match other {
         Some(fault) => Err(Failure::of(fault)),
-        None => apply(manager, wanted).await,
+        None => apply(manager, wanted, lease).await,
     };
     match applied {
+        // Another replica brings the partitions to the fabric, and stores their state.
+        Err(failure) if failure.is_fenced => {
+            tracing::warn!(
+                fault = failure.fault,
+                "another replica may bring the partitions to the fabric"
+            );
+            return Ok(());
+        }
         Ok(applied) => {
-            let is_draining = record_proof(core, fabric, applied, (begun, written)).await?;
+            let is_draining = record_proof(core, fabric, (applied, site), (begun, written)).await?;
             *last = Schedule::default();
             if is_draining {
                 last.next = clock::now().plus(seconds(RETRY_S));
             }
         }
-        Err(Failure { fault, repaired }) => {
+        Err(Failure { fault, repaired, .. }) => {
             tracing::warn!(fault, "partitions are not in place");
             if let Some(before) = repaired {
                 breach_check::record_repaired(core, fabric, before).await?;
@@ -203,24 +232,55 @@ struct Failure {
     fault: String,
     /// The tables that the change repaired in fabrics without a fault.
     repaired: Option<Reading>,
+    /// This replica's lease of the fabric is over.
+    is_fenced: bool,
 }
 
 impl Failure {
     fn of(fault: String) -> Self {
-        Self { fault, repaired: None }
+        Self {
+            fault,
+            repaired: None,
+            is_fenced: false,
+        }
     }
 }
 
-/// A task of its own, which finishes even if the caller is dropped.
-async fn apply(manager: &Arc<dyn FabricManager>, wanted: Partitions) -> Result<Applied, Failure> {
-    let manager = manager.clone();
-    match tokio::spawn(async move { manager.apply(&wanted).await }).await {
+/// The lease of the fabric. A replica that stood still past the end of its lease stops before its next write: another
+/// replica may have brought newer partitions to the fabric.
+#[derive(Debug, Clone)]
+struct Lease {
+    store: Store,
+    replica: String,
+}
+
+#[async_trait]
+impl Fence for Lease {
+    async fn check(&self) -> Result<(), String> {
+        match self.store.has_fabric_lease(&self.replica, clock::now()).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!("the lease of replica {} for the fabric is over", self.replica)),
+            Err(error) => Err(format!("the lease for the fabric cannot be checked: {}", chain(&error))),
+        }
+    }
+}
+
+/// A task of its own, which finishes even if the caller is dropped. A reading counts only within the lease.
+async fn apply(manager: &Arc<dyn FabricManager>, wanted: Partitions, lease: Lease) -> Result<Applied, Failure> {
+    let (manager, fence) = (manager.clone(), lease.clone());
+    let applied = match tokio::spawn(async move { manager.apply(&wanted, &fence).await }).await {
         Ok(applied) => applied.map_err(|error| Failure {
             fault: chain(&error),
             repaired: error.repaired().cloned(),
-        }),
-        Err(error) => Err(Failure::of(format!("the fabric manager's task ended: {error}"))),
-    }
+            is_fenced: error.is_fenced(),
+        })?,
+        Err(error) => return Err(Failure::of(format!("the fabric manager's task ended: {error}"))),
+    };
+    lease.check().await.map_err(|fault| Failure {
+        is_fenced: true,
+        ..Failure::of(fault)
+    })?;
+    Ok(applied)
 }
 
 /// The name of the fabric that each port of a partition is cabled to.
@@ -232,6 +292,12 @@ fn fabric_of_ports(wanted: &Partitions, site: &Site) -> BTreeMap<Guid, Box<str>>
         Some((guid, site.fabric(fabric).name.clone()))
     });
     cabled.collect()
+}
+
+/// All ports of adapters that the site has.
+fn ports_of(site: &Site) -> BTreeSet<Guid> {
+    let ports = site.nodes.iter().flat_map(|node| node.port_guids.iter().flatten());
+    ports.filter_map(|guid| Guid::new(*guid)).collect()
 }
 
 /// Why the managers of these fabrics must not change the fabrics of the site. `None`: each has a compute fabric of the site.
@@ -262,7 +328,7 @@ fn other_fabrics<'a>(mut fabrics: impl Iterator<Item = &'a str>, site: &Site) ->
 async fn record_proof(
     core: &Core,
     mut fabric: Fabric,
-    applied: Applied,
+    (applied, site): (Applied, Option<Arc<Site>>),
     (begun, written): (Timestamp, Option<String>),
 ) -> Result<bool, HallError> {
     let version = fabric.state.wanted;
@@ -278,10 +344,13 @@ async fn record_proof(
     for _ in 0..TRIES {
         let now = clock::now();
         let read = (fabric.state.wanted, fabric.state.reading);
-        let proof = applied.clone();
+        let (proof, site) = (applied.clone(), site.clone());
         let (changes, is_draining) = work(move || {
             let is_of_ports = proof.reading.proof == Proof::Ports;
             let tables = is_of_ports.then_some(&proof.reading.tables);
+            if let (Some(tables), Some(site)) = (tables, site) {
+                fabric.give_up_replaced(&ports_of(&site), tables);
+            }
             fabric.record_proof(version, proof.absent.clone(), tables, now);
             (fabric.changes(), fabric.is_draining())
         })

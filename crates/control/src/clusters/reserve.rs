@@ -1,11 +1,12 @@
 //! The reservation of a cluster: everything in one change, or nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_api::v1;
 use rackwright_ground::api_error::ApiError;
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
+use rackwright_ground::hall::managed::needs;
 use rackwright_ground::hall::{self, HallError, HallSnapshot};
 use rackwright_ground::text::counted;
 use rackwright_ground::user_data;
@@ -142,6 +143,7 @@ fn unavailable_text(
     nodes_out: &BTreeSet<rackwright_site::model::NodeId>,
     links: usize,
     sku: &str,
+    without_manager: &BTreeMap<String, BTreeSet<rackwright_site::model::NodeId>>,
 ) -> String {
     let of_sku = nodes_out.iter().filter(|id| *site.sku_of(**id).name == *sku);
     let mut reason = match of_sku.count() {
@@ -149,6 +151,13 @@ fn unavailable_text(
         1 => format!("; 1 node of {sku} is not enrolled, not available or in use"),
         n => format!("; {n} nodes of {sku} are not enrolled, not available or in use"),
     };
+    for (fabric, nodes) in without_manager {
+        let nodes = nodes.iter().filter(|id| *site.sku_of(**id).name == *sku).count();
+        if nodes > 0 {
+            let nodes = counted(nodes, "node");
+            reason.push_str(&format!("; {nodes} of {sku} cannot be used: {}", needs(fabric)));
+        }
+    }
     let links = match links {
         0 => return reason,
         1 => "1 link between switches is".to_owned(),
@@ -166,12 +175,13 @@ fn unavailable_text(
 /// The fault of the request, or the obstacle.
 pub async fn plan(snapshot: HallSnapshot, requested: &Asked) -> Result<Planned, ReserveError> {
     let (requested, out, links) = (requested.clone(), snapshot.out.clone(), snapshot.broken.len());
+    let without_manager = snapshot.without_manager.clone();
     let planned = snapshot.plan(move |site: &Site, planner: &mut Planner<'_>| {
         let request = request(site, &requested)?;
         let placement = planner.place(request).map_err(|refused| {
             ReserveError::Refused(format!(
                 "{refused}{}",
-                unavailable_text(site, &out, links, &requested.spec.sku)
+                unavailable_text(site, &out, links, &requested.spec.sku, &without_manager)
             ))
         })?;
         let named = planner.named(&placement);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rackwright_ground::clock;
 use rackwright_ground::core::{Core, CrashPoint};
+use rackwright_ground::hall::managed::needs;
 use rackwright_ground::hall::{HallError, Units};
 use rackwright_ground::user_data;
 use rackwright_infiniband::Guid;
@@ -174,6 +175,11 @@ async fn partition(
         let ids = in_use.filter_map(|member| site.node_named(member.node.as_str()));
         let guids = ids.flat_map(|id| site.node(id).port_guids.iter().flatten());
         excused.extend(guids.filter_map(|guid| Guid::new(*guid)));
+        let lacking: BTreeSet<Guid> = absent.iter().filter_map(|port| port.parse().ok()).collect();
+        let fabric = core.sites.managed.fabric_without(&site, &lacking);
+        if let (Some(fabric), Partition::Faulty(why)) = (fabric, partition.fact_excusing(record, &excused)) {
+            return Ok((Partition::Faulty(format!("{why}; {}", needs(fabric))), unread));
+        }
     }
     Ok((partition.fact_excusing(record, &excused), unread))
 }

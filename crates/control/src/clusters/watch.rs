@@ -5,6 +5,7 @@
 //! | a link between switches is down or slow | plans avoid it; clusters that depend on it are named |
 //! | a port of a customer's node is down or slow | its cluster is degraded until the fault ends |
 //! | a port of a node that is checked and not handed over stays down | the cluster takes another node |
+//! | a port GUID answers in several fabrics | the fault names both places; the copy has no key |
 //!
 //! This module takes no node away from a customer.
 
@@ -17,11 +18,12 @@ use rackwright_ground::config::fabric::Settings;
 use rackwright_ground::core::Core;
 use rackwright_ground::hall::{self, HallError};
 use rackwright_ground::text::chain;
+use rackwright_infiniband::twice::TwiceGuid;
 use rackwright_infiniband::{Dump, Fabric as Discovered, Guid};
 use rackwright_lifecycle::{ClusterId, Power, Reading, State, Timestamp, Wait, seconds};
 use rackwright_planner::cabling;
 use rackwright_planner::planner::{NamedPlacement, Planner};
-use rackwright_planner::watch::{absent, broken, compare, together};
+use rackwright_planner::watch::{absent, broken, compare, together, twice};
 use rackwright_site::model::{FabricPurpose, NodeId, Site, SwitchId};
 use rackwright_store::{ClusterNode, ComparisonRow, FabricRow};
 
@@ -48,6 +50,8 @@ struct ComparisonInput {
     site: Arc<Site>,
     /// `None`: this fabric cannot be discovered.
     discovered: Option<Discovered>,
+    /// Port GUIDs that answer in several fabrics.
+    twice: Vec<TwiceGuid>,
     /// Ports of members that were missing in the last reading of the fabric.
     absent: BTreeSet<Guid>,
     /// The evaluated reading, as in [`FabricComparison`].
@@ -88,8 +92,8 @@ pub async fn run_round(
         return Ok(());
     }
     let absent = absent_ports(&core.store).await?;
-    let (discovered, problem) = match discover(settings, manager).await {
-        Ok(dump) => (dump.map(|dump| dump.fabric), String::new()),
+    let (dump, problem) = match discover(settings, manager).await {
+        Ok(dump) => (dump, String::new()),
         Err(error) => (None, chain(&error)),
     };
     let pause = match problem.is_empty() {
@@ -105,7 +109,9 @@ pub async fn run_round(
         return store(core, None, problem).await;
     }
     let reading = (fabric.absent_changes, fabric.proven_at);
+    let (discovered, twice) = dump.map(|dump| (dump.fabric, dump.twice)).unzip();
     let mut input = gather(core, site.clone(), discovered, (absent, reading)).await?;
+    input.twice = twice.unwrap_or_default();
     input.fabrics = settings.discovered().map(str::to_owned).collect();
     let found = tokio::task::spawn_blocking(move || compare_with_site(&input, now)).await;
     let found = found.map_err(|e| HallError::Broken(format!("the fabric could not be compared with the site: {e}")))?;
@@ -162,6 +168,7 @@ async fn gather(
         absent,
         reading,
         fabrics: BTreeSet::new(),
+        twice: Vec::new(),
     })
 }
 
@@ -209,7 +216,8 @@ fn compare_with_site(input: &ComparisonInput, now: Timestamp) -> Result<FabricCo
         ports.retain(|port| !present.contains(port));
         seen = now;
     }
-    let faults = together(&cables, &absent(site, &ports, &up));
+    let mut faults = together(&cables, &absent(site, &ports, &up));
+    faults.extend(twice(site, &input.twice));
     let links = broken(&faults);
     let mut counting: BTreeMap<String, BTreeSet<ClusterId>> = BTreeMap::new();
     if !links.is_empty() && !input.live.is_empty() {

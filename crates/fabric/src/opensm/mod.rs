@@ -22,6 +22,7 @@ use tracing::{error, info, warn};
 
 use crate::diags::{Diags, end_ports};
 use crate::error::{FabricError, RolledBack};
+use crate::fence::{Fence, Unshared};
 use crate::manager::{Applied, FabricManager, Inspection, ManagerFault, Master, Proof, Reading};
 use log::{Follower, LogEvent};
 
@@ -80,7 +81,7 @@ impl OpenSm {
     /// [`FabricError::Conf`] if OpenSM would not read the text as it is meant; else those of [`FabricManager::apply`].
     pub async fn apply_text(&self, text: &str) -> Result<Applied, FabricError> {
         let wanted = partition::parse(text)?;
-        self.apply(&wanted).await
+        self.apply(&wanted, &Unshared).await
     }
 
     /// The process of OpenSM.
@@ -172,10 +173,23 @@ impl OpenSm {
     }
 
     /// Writes the file, has OpenSM read it, and waits until the ports have the wanted keys.
-    async fn apply_and_verify(&self, text: &str, wanted: &Partitions) -> Result<Reading, ApplyError> {
+    async fn apply_and_verify(
+        &self,
+        text: &str,
+        wanted: &Partitions,
+        fence: &dyn Fence,
+    ) -> Result<Reading, ApplyError> {
         let mut follower = Follower::start(&self.settings.log).map_err(ApplyError::Untouched)?;
+        fence
+            .check()
+            .await
+            .map_err(|why| ApplyError::Untouched(FabricError::Fenced(why)))?;
         file::replace(&self.settings.partitions, text).map_err(ApplyError::Untouched)?;
         self.is_in_charge().await.map_err(ApplyError::Unread)?;
+        fence
+            .check()
+            .await
+            .map_err(|why| ApplyError::Unread(FabricError::Fenced(why)))?;
         self.signal().map_err(ApplyError::Unread)?;
         let deadline = Instant::now() + self.settings.deadline;
         let mut differences = None;
@@ -208,7 +222,7 @@ impl OpenSm {
     }
 
     /// Restores the former file, or closes every partition if the former file was missing or invalid.
-    async fn roll_back(&self, former: Option<&str>) -> RolledBack {
+    async fn roll_back(&self, former: Option<&str>, fence: &dyn Fence) -> RolledBack {
         let sound = former.and_then(|text| Some((text.to_owned(), partition::parse(text).ok()?)));
         let is_former = sound.is_some();
         let (text, partitions) = match sound {
@@ -218,7 +232,7 @@ impl OpenSm {
                 Err(error) => return RolledBack::Failed(error.to_string()),
             },
         };
-        match self.apply_and_verify(&text, &partitions).await {
+        match self.apply_and_verify(&text, &partitions, fence).await {
             Ok(_) if is_former => RolledBack::Yes,
             Ok(_) => RolledBack::ToClosed,
             Err(trouble) => {
@@ -234,8 +248,8 @@ impl OpenSm {
 enum ApplyError {
     /// Nothing was changed.
     Untouched(FabricError),
-    /// OpenSM does not run, or another subnet manager is the master. OpenSM reads the changed file when it starts, or is the
-    /// master again.
+    /// OpenSM does not run, another subnet manager is the master, or this process must not go on. OpenSM reads the changed
+    /// file when it starts, or is the master again.
     Unread(FabricError),
     /// OpenSM could not read it; the log line.
     Refused(String),
@@ -273,7 +287,7 @@ impl FabricManager for OpenSm {
         self.diags.discover().await
     }
 
-    async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
+    async fn apply(&self, wanted: &Partitions, fence: &dyn Fence) -> Result<Applied, FabricError> {
         let text = wanted.render()?;
         if partition::parse(&text)? != *wanted {
             return Err(FabricError::Unsupported(
@@ -299,7 +313,7 @@ impl FabricManager for OpenSm {
             }
             before = Some(self.differing(&differences, reading).await);
         }
-        match self.apply_and_verify(&text, wanted).await {
+        match self.apply_and_verify(&text, wanted, fence).await {
             Ok(reading) => {
                 *proven = Some(text);
                 let ports: BTreeSet<Guid> = reading.tables.read.keys().copied().collect();
@@ -323,7 +337,8 @@ impl FabricManager for OpenSm {
                     "the partitions did not take effect; restoring the former partitions"
                 );
                 // A file that another has changed is not restored.
-                let rolled_back = self.roll_back(proven.as_deref().or(former.as_deref())).await;
+                let former = proven.as_deref().or(former.as_deref());
+                let rolled_back = self.roll_back(former, fence).await;
                 Err(match trouble {
                     ApplyError::Refused(line) => FabricError::Refused { line, rolled_back },
                     ApplyError::Mismatch(differences) => FabricError::Mismatch {

@@ -21,6 +21,7 @@ use url::Url;
 
 use crate::diags::{Diags, end_ports};
 use crate::error::{FabricError, RolledBack};
+use crate::fence::Fence;
 use crate::manager::{Applied, FabricManager, Inspection, Proof, Reading};
 use client::Client;
 pub use client::UfmError;
@@ -117,8 +118,9 @@ impl Ufm {
         views::ports(&answer)
     }
 
-    async fn perform(&self, edits: &[Edit]) -> Result<(), UfmError> {
+    async fn perform(&self, edits: &[Edit], fence: &dyn Fence) -> Result<(), FabricError> {
         for edit in edits {
+            fence.check().await.map_err(FabricError::Fenced)?;
             match edit {
                 Edit::Create { body } => self.client.post("resources/pkeys/add", body).await?,
                 Edit::Add { body } => self.client.post("resources/pkeys/", body).await?,
@@ -133,12 +135,16 @@ impl Ufm {
     }
 
     /// Sends UFM the difference, and checks that UFM has it now. Returns whether anything was sent.
-    async fn apply_and_verify(&self, wanted: &BTreeMap<PKey, Partition>) -> Result<bool, FabricError> {
+    async fn apply_and_verify(
+        &self,
+        wanted: &BTreeMap<PKey, Partition>,
+        fence: &dyn Fence,
+    ) -> Result<bool, FabricError> {
         let edits = edits::edits(&self.own_partitions().await?, wanted);
         if edits.is_empty() {
             return Ok(false);
         }
-        self.perform(&edits).await?;
+        self.perform(&edits, fence).await?;
         let left = edits::edits(&self.own_partitions().await?, wanted);
         if left.is_empty() {
             return Ok(true);
@@ -146,9 +152,9 @@ impl Ufm {
         Err(UfmError::NotApplied(left.iter().map(Edit::unfulfilled).take(5).collect()).into())
     }
 
-    async fn roll_back(&self, former: &BTreeMap<PKey, views::UfmPartition>) -> RolledBack {
+    async fn roll_back(&self, former: &BTreeMap<PKey, views::UfmPartition>, fence: &dyn Fence) -> RolledBack {
         let former: BTreeMap<PKey, Partition> = former.iter().map(|(key, held)| (*key, held.partition(*key))).collect();
-        match self.apply_and_verify(&former).await {
+        match self.apply_and_verify(&former, fence).await {
             Ok(_) => RolledBack::Yes,
             Err(error) => RolledBack::Failed(error.to_string()),
         }
@@ -246,7 +252,7 @@ impl FabricManager for Ufm {
         }
     }
 
-    async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
+    async fn apply(&self, wanted: &Partitions, fence: &dyn Fence) -> Result<Applied, FabricError> {
         wanted.check()?;
         if let Some(other) = wanted.partitions.keys().find(|key| !self.is_ours(**key)) {
             let (first, last) = (self.settings.first, self.settings.last);
@@ -259,10 +265,11 @@ impl FabricManager for Ufm {
         }
         let _alone = self.changing.lock().await;
         let former = self.own_partitions().await?;
-        let changed = match self.apply_and_verify(&wanted.partitions).await {
+        let changed = match self.apply_and_verify(&wanted.partitions, fence).await {
             Ok(changed) => changed,
+            Err(error @ FabricError::Fenced(_)) => return Err(error),
             Err(error) => {
-                let rolled_back = self.roll_back(&former).await;
+                let rolled_back = self.roll_back(&former, fence).await;
                 warn!(%error, %rolled_back, "UFM did not apply the partitions");
                 return Err(UfmError::ApplyFailed {
                     why: error.to_string(),
@@ -276,7 +283,7 @@ impl FabricManager for Ufm {
             Some(diags) => match self.wait_until_proven(diags, wanted).await {
                 Ok(reading) => reading,
                 Err(errors) => {
-                    let rolled_back = self.roll_back(&former).await;
+                    let rolled_back = self.roll_back(&former, fence).await;
                     let mut differences = Vec::new();
                     for one in errors {
                         match one {

@@ -9,11 +9,14 @@ mod line;
 mod read;
 mod write;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
+use super::guid::Guid;
 use super::model::{DeviceIx, Fabric};
+use super::twice::{TwiceGuid, twice};
 
 pub use read::{Limits, read};
 
@@ -26,18 +29,23 @@ pub struct Dump {
     pub findings: Vec<DumpFinding>,
     /// Number of further findings.
     pub more_findings: usize,
+    /// Port GUIDs that answer in several of the joined fabrics.
+    pub twice: Vec<TwiceGuid>,
     /// Text that the model does not hold.
     notes: Vec<Note>,
 }
 
 impl Dump {
-    /// The dumps of several fabrics as one. The text that the model does not hold is lost.
-    pub fn joined(dumps: impl IntoIterator<Item = Self>) -> Self {
-        let dumps: Vec<Self> = dumps.into_iter().collect();
+    /// The dumps of several fabrics as one, each with the name of its fabric. `fabric_of` has the fabrics of known ports: a
+    /// port with the same GUID in another fabric is a copy and left out. The text that the model does not hold is lost.
+    pub fn joined<'a>(dumps: impl IntoIterator<Item = (&'a str, Self)>, fabric_of: &BTreeMap<Guid, Box<str>>) -> Self {
+        let dumps: Vec<(&str, Self)> = dumps.into_iter().collect();
+        let parts = || dumps.iter().map(|(name, dump)| (*name, &dump.fabric));
         Self {
-            fabric: Fabric::joined(dumps.iter().map(|dump| &dump.fabric)),
-            more_findings: dumps.iter().map(|dump| dump.more_findings).sum(),
-            findings: dumps.into_iter().flat_map(|dump| dump.findings).collect(),
+            fabric: Fabric::joined(parts(), fabric_of),
+            twice: twice(parts()),
+            more_findings: dumps.iter().map(|(_, dump)| dump.more_findings).sum(),
+            findings: dumps.into_iter().flat_map(|(_, dump)| dump.findings).collect(),
             notes: Vec::new(),
         }
     }

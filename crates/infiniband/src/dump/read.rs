@@ -273,6 +273,7 @@ impl<'a> Reader<'a> {
             fabric: fabric.finish(),
             findings: self.findings,
             more_findings: self.more_findings,
+            twice: Vec::new(),
             notes: self.notes,
         })
     }

@@ -260,6 +260,7 @@ impl KeyPool {
     }
 
     /// Removes a port from all states, because its hardware is gone: the node is scrapped or its adapter is replaced.
+    /// Returns the keys that became free.
     pub fn scrap(&mut self, port: Guid) -> Vec<PKey> {
         for state in self.keys.values_mut() {
             match state {

@@ -67,10 +67,14 @@ async fn a_change_based_on_an_older_hall_is_refused() {
 async fn one_replica_at_a_time_applies_partitions_to_the_fabric() {
     let lab = Lab::new().await;
     let lease = async |replica: &str, now, until| lab.store.lease_fabric(replica, at(now), at(until)).await.unwrap();
+    let has = async |replica: &str, now| lab.store.has_fabric_lease(replica, at(now)).await.unwrap();
     assert!(lease("one", 100, 200).await);
+    assert!(has("one", 200).await && !has("two", 200).await);
+    assert!(!has("one", 201).await, "its lease is over, also if nobody else has one");
     assert!(!lease("two", 150, 250).await);
     assert!(lease("one", 190, 300).await, "its holder keeps it");
     assert!(!lease("two", 250, 350).await);
     assert!(lease("two", 301, 400).await);
     assert!(!lease("one", 350, 450).await);
+    assert!(has("two", 350).await && !has("one", 350).await);
 }

@@ -12,7 +12,7 @@ use rackwright_control::clusters::partitions::Fabric;
 use rackwright_control::clusters::reconcile::Rounds;
 use rackwright_control::testing::before_change;
 use rackwright_fabric::{
-    Applied, FabricError, FabricManager, Inspection, ManagerFault, Master, PartitionFile, Proof, Reading,
+    Applied, FabricError, FabricManager, Fence, Inspection, ManagerFault, Master, PartitionFile, Proof, Reading,
 };
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
@@ -77,7 +77,7 @@ impl FabricManager for Scripted {
         Err(NOTHING)
     }
 
-    async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
+    async fn apply(&self, wanted: &Partitions, _: &dyn Fence) -> Result<Applied, FabricError> {
         self.changes.fetch_add(1, Ordering::Relaxed);
         if self.refuses.load(Ordering::Relaxed) {
             let source = FabricError::NoManager("it is away".into());

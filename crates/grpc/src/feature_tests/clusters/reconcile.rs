@@ -1,12 +1,12 @@
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use rackwright_control::clusters::cluster_partitions::ClusterPartitions;
 use rackwright_control::clusters::partitions::Fabric;
 use rackwright_control::clusters::reconcile::Rounds;
-use rackwright_fabric::{Applied, FabricError, FabricManager, Inspection, Proof, Reading};
+use rackwright_fabric::{Applied, FabricError, FabricManager, Fence, Inspection, Proof, Reading};
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
 use rackwright_infiniband::partition::HealthCheck;
@@ -22,6 +22,10 @@ use crate::test_calls::{create_cluster, release_cluster};
 struct Manager {
     refuses: AtomicBool,
     changes: AtomicUsize,
+    /// Seconds that the process stands still in the next change.
+    stalls_s: AtomicI64,
+    /// What the fence says after that.
+    refused: Mutex<Option<String>>,
     /// Clusters that are created during the next change.
     meanwhile: Mutex<Vec<(Arc<Core>, &'static str)>>,
 }
@@ -38,10 +42,15 @@ impl FabricManager for Manager {
         Err(UNREADABLE)
     }
 
-    async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
+    async fn apply(&self, wanted: &Partitions, fence: &dyn Fence) -> Result<Applied, FabricError> {
         self.changes.fetch_add(1, Ordering::Relaxed);
         if self.refuses.load(Ordering::Relaxed) {
             return Err(FabricError::Unsupported("it refuses"));
+        }
+        let stalled = self.stalls_s.swap(0, Ordering::Relaxed);
+        if stalled > 0 {
+            clock::simulated::set(clock::now().plus(seconds(stalled)));
+            *self.refused.lock().unwrap() = fence.check().await.err();
         }
         let meanwhile = std::mem::take(&mut *self.meanwhile.lock().unwrap());
         for (core, id) in meanwhile {
@@ -113,6 +122,35 @@ async fn a_refused_change_is_a_stored_fault_and_is_tried_again_after_a_pause() {
         "a proven state is left alone"
     );
     assert_eq!(fact(&core, "alpha").await, Partition::Proven);
+}
+
+#[tokio::test]
+async fn a_replica_that_stood_still_past_its_lease_neither_writes_nor_counts_its_reading() {
+    let core = hall(32, FABRIC).await;
+    create_cluster(&core, "1", "alpha", spec("acme", 4)).await.unwrap();
+    let manager = Arc::new(Manager::default());
+    let mut rounds = Rounds::new(core.config.fabric.clone().unwrap(), manager.clone());
+    clock::simulated::set(clock::now());
+    // Within its lease of 15 minutes.
+    manager.stalls_s.store(890, Ordering::Relaxed);
+    rounds.run(&core).await;
+    assert_eq!(*manager.refused.lock().unwrap(), None);
+    assert_eq!(fact(&core, "alpha").await, Partition::Proven);
+
+    create_cluster(&core, "2", "beta", spec("bolt", 4)).await.unwrap();
+    manager.stalls_s.store(901, Ordering::Relaxed);
+    rounds.run(&core).await;
+    let why = manager.refused.lock().unwrap().take().unwrap();
+    assert_eq!(
+        why,
+        format!("the lease of replica {} for the fabric is over", core.replica)
+    );
+    assert_eq!(fact(&core, "beta").await, Partition::Pending);
+    let stored = core.store.fabric().await.unwrap().unwrap();
+    assert_eq!((stored.fault.as_str(), stored.reading), ("", 1));
+    // No other replica has the lease, so this one takes it again.
+    rounds.run(&core).await;
+    assert_eq!(fact(&core, "beta").await, Partition::Proven);
 }
 
 /// Stores a port that does not parse with the key of a cluster.

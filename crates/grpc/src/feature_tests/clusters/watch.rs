@@ -11,11 +11,12 @@ use rackwright_api::v1;
 use rackwright_control::clusters::faults::Watch;
 use rackwright_control::clusters::reserve;
 use rackwright_control::testing::{BmcPorts, Schedule, bmc_listed, run_round};
-use rackwright_fabric::{Applied, FabricError, FabricManager, Inspection, Reading};
+use rackwright_fabric::{Applied, FabricError, FabricManager, Fence, Inspection, Reading};
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
 use rackwright_ground::testing::TestCore;
 use rackwright_infiniband::partition::HealthCheck;
+use rackwright_infiniband::twice::{GuidPlace, TwiceGuid};
 use rackwright_infiniband::{
     Device, Dump, Fabric as Discovered, FabricBuilder, Guid, Partitions, PortRef, Rate, Speed, Tables, Width,
 };
@@ -41,6 +42,8 @@ struct Played {
     gone: Mutex<BTreeSet<String>>,
     /// The site that has the GUIDs of the fabric's ports. `None`: the first one, and ports are discovered without GUIDs.
     replaced: Mutex<Option<Arc<Site>>>,
+    /// Port GUIDs that answer in several fabrics.
+    twice: Mutex<Vec<TwiceGuid>>,
 }
 
 impl Played {
@@ -86,10 +89,12 @@ impl FabricManager for Played {
     }
 
     async fn topology(&self) -> Result<Dump, FabricError> {
-        Ok(Dump::of(self.fabric()))
+        let mut dump = Dump::of(self.fabric());
+        dump.twice.clone_from(&self.twice.lock().unwrap());
+        Ok(dump)
     }
 
-    async fn apply(&self, _: &Partitions) -> Result<Applied, FabricError> {
+    async fn apply(&self, _: &Partitions, _: &dyn Fence) -> Result<Applied, FabricError> {
         Err(FabricError::Unsupported("not asked for here"))
     }
 
@@ -134,6 +139,7 @@ impl Stage {
             site: site.clone(),
             gone: Mutex::default(),
             replaced: Mutex::default(),
+            twice: Mutex::default(),
         });
         Self { core, site, played }
     }
@@ -244,6 +250,43 @@ async fn a_port_that_goes_down_degrades_its_cluster_until_it_is_back() {
     assert_eq!(step(&stage.core, "alpha").await, State::Ready);
     let kinds: Vec<String> = stage.events().await.into_iter().map(|(kind, _)| kind).collect();
     assert_eq!(kinds, ["fabric.port-absent", "fabric.port-back"]);
+}
+
+#[tokio::test]
+async fn a_guid_in_two_fabrics_is_a_fault_that_degrades_nobody() {
+    let stage = Stage::new().await;
+    build(&stage.core, "alpha", "bolt", 4).await;
+    let node = first(&stage.core, "alpha").await;
+    let id = stage.site.node_named(&node).unwrap();
+    let port = stage.site.node(id).port_guids[0].and_then(Guid::new).unwrap();
+    let place = |fabric: &str| GuidPlace {
+        fabric: fabric.into(),
+        adapter: format!("a host of {fabric}").into(),
+        switch: None,
+    };
+    let places = vec![place("east"), place("west")];
+    *stage.played.twice.lock().unwrap() = vec![TwiceGuid { port, places }];
+    stage.look(&[]).await;
+    let faults = stage.faults().await.faults;
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert_eq!(
+        (faults[0].kind.as_str(), faults[0].id.clone()),
+        ("guid-twice", format!("guid-twice/{port}"))
+    );
+    assert_eq!(faults[0].clusters, ["clusters/alpha"]);
+    assert_eq!(step(&stage.core, "alpha").await, State::Ready);
+    stage.played.twice.lock().unwrap().clear();
+    stage.look(&[]).await;
+    let events = stage.events().await;
+    let kinds: Vec<&str> = events.iter().map(|(kind, _)| kind.as_str()).collect();
+    assert_eq!(kinds, ["fabric.guid-twice", "fabric.guid-twice-over"]);
+    let message = &events[0].1;
+    assert!(
+        message.starts_with(&format!(
+            "port {port} answers in 2 fabrics: in fabric east as \"a host of east\""
+        )),
+        "{message}"
+    );
 }
 
 #[tokio::test]

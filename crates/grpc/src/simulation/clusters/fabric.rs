@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rackwright_fabric::{Applied, FabricError, FabricManager, Inspection, Proof, Reading};
+use rackwright_fabric::{Applied, FabricError, FabricManager, Fence, Inspection, Proof, Reading};
 use rackwright_infiniband::partition::HealthCheck;
 use rackwright_infiniband::{Dump, Guid, Membership, PKey, Partitions, Tables};
 
@@ -82,7 +82,7 @@ impl FabricManager for Manager {
         Err(UNREADABLE)
     }
 
-    async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
+    async fn apply(&self, wanted: &Partitions, fence: &dyn Fence) -> Result<Applied, FabricError> {
         wanted.check()?;
         let (fake, fault) = (&self.fake, self.fake.fault());
         let slow_of_1000 = fake.world().fabric.slow_of_1000;
@@ -99,10 +99,13 @@ impl FabricManager for Manager {
             let torn_of_1000 = fake.world().fabric.torn_of_1000;
             (fake.chance.below(ports.len()), fake.chance.of_1000(torn_of_1000))
         };
+        let fenced = FabricError::Fenced;
+        fence.check().await.map_err(fenced)?;
         let mut changed = false;
         for (at, port) in ports.iter().enumerate() {
             if at == middle {
                 fake.pause(0, 4_000).await;
+                fence.check().await.map_err(fenced)?;
                 if is_torn {
                     return Err(FabricError::NoSweep(Duration::from_secs(300)));
                 }
