@@ -1,5 +1,6 @@
 //! Breaches of isolation that concerned clusters, for the usage of their customers: one row for each breach and cluster, in
-//! whole seconds. The rows outlive the breach and the cluster.
+//! whole seconds. The rows outlive the breach and the cluster. A breach at ports whose cluster is unknown has one more row,
+//! without a customer and a cluster.
 
 use rackwright_lifecycle::usage::second_of;
 use rackwright_lifecycle::{ClusterId, CustomerId, Timestamp};
@@ -14,10 +15,10 @@ pub struct UsageBreachRow {
     pub position: i64,
     /// The kind of the breach.
     pub kind: String,
-    /// The customer of the cluster.
-    pub customer: CustomerId,
-    /// Id of the cluster, which may be deleted since.
-    pub cluster: ClusterId,
+    /// The customer of the cluster. `None`: unknown.
+    pub customer: Option<CustomerId>,
+    /// Id of the cluster, which may be deleted since. `None`: unknown.
+    pub cluster: Option<ClusterId>,
     /// The last second since 1970 UTC in which a reading showed no such breach; none: unknown.
     pub good_s: Option<i64>,
     /// The second in which it was first seen at the cluster.
@@ -30,8 +31,8 @@ fn usage_breach(row: &Row) -> Result<UsageBreachRow> {
     Ok(UsageBreachRow {
         position: row.try_get("position")?,
         kind: row.try_get("kind")?,
-        customer: row.id("customer")?,
-        cluster: row.id("cluster_id")?,
+        customer: row.id_unless_empty("customer")?,
+        cluster: row.id_unless_empty("cluster_id")?,
         good_s: row.try_get("good_s")?,
         from_s: row.try_get("from_s")?,
         to_s: row.try_get("to_s")?,
@@ -39,7 +40,7 @@ fn usage_breach(row: &Row) -> Result<UsageBreachRow> {
 }
 
 impl Store {
-    /// Breaches of clusters in a period after the position `after`, in the order of their positions, at most `limit` rows.
+    /// Breaches in a period after the position `after`, in the order of their positions, at most `limit` rows.
     /// Not clipped. A breach that begins and ends in one second of the period is one of them.
     ///
     /// # Errors
@@ -82,6 +83,22 @@ impl WriteTx {
         let from_s = second_of(since);
         let to_s = breach.ended_at.map(|at| second_of(at).max(from_s));
         let query = statement(sql).bind(&breach.id).bind(cluster).bind(&breach.kind);
+        let query = query.bind(breach.good_at.map(second_of)).bind(from_s).bind(to_s);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Adds to the usage that the breach concerned ports whose cluster is unknown, since `since`. Without effect if the usage
+    /// has it already.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn add_usage_breach_of_unknown(&mut self, breach: &BreachRow, since: Timestamp) -> Result<()> {
+        let sql = "INSERT INTO usage_breaches (breach_id, cluster_uid, cluster_id, customer, kind, good_s, from_s, to_s) \
+                   VALUES ($1, '', '', '', $2, $3, $4, $5) ON CONFLICT DO NOTHING";
+        let from_s = second_of(since);
+        let to_s = breach.ended_at.map(|at| second_of(at).max(from_s));
+        let query = statement(sql).bind(&breach.id).bind(&breach.kind);
         let query = query.bind(breach.good_at.map(second_of)).bind(from_s).bind(to_s);
         query.execute(&mut self.tx).await?;
         Ok(())

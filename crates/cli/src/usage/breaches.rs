@@ -99,6 +99,11 @@ fn csv(breaches: &[UsageBreach]) -> Csv<7> {
     csv
 }
 
+/// A breach at ports whose cluster is unknown has no customer.
+fn or_unknown(name: &str) -> &str {
+    if name.is_empty() { "unknown" } else { name }
+}
+
 /// One line for each breach.
 pub fn table(breaches: &[UsageBreach], paint: Paint, width: Option<usize>) -> String {
     let mut table = Table::new(&[
@@ -121,8 +126,8 @@ pub fn table(breaches: &[UsageBreach], paint: Paint, width: Option<usize>) -> St
         };
         table.row([
             Cell::toned(&breach.kind, Tone::Bad),
-            breach.customer.as_str().into(),
-            cluster(&breach.cluster).into(),
+            or_unknown(&breach.customer).into(),
+            or_unknown(cluster(&breach.cluster)).into(),
             good.into(),
             stamp(breach.since.as_ref()).into(),
             until,

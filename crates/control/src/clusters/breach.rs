@@ -120,6 +120,8 @@ pub struct Finding {
     pub ports: BTreeSet<Guid>,
     /// By uid of a cluster, the number of ports that concern it.
     pub clusters: BTreeMap<String, u64>,
+    /// Number of ports that concern no known cluster.
+    pub unknown: u64,
 }
 
 /// A cluster that a breach concerns.
@@ -145,6 +147,9 @@ pub struct Concerned {
     pub named: Vec<Guid>,
     /// Clusters by uid.
     pub clusters: BTreeMap<String, ConcernedCluster>,
+    /// When the breach was first seen at a port whose cluster is unknown. None: at no such port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_since: Option<Timestamp>,
 }
 
 /// A breach.
@@ -227,6 +232,7 @@ impl Breach {
                 ports: 0,
                 named: Vec::new(),
                 clusters: BTreeMap::new(),
+                unknown_since: None,
             },
         }
     }
@@ -240,6 +246,10 @@ impl Breach {
             known.text.clone_from(&finding.text);
             known.named = finding.ports.iter().take(MAX_NAMED).copied().collect();
             known.ports = ports;
+        }
+        // A cluster that was released meanwhile has no customer either.
+        if finding.unknown > 0 || finding.clusters.keys().any(|uid| !ids.contains_key(uid)) {
+            known.unknown_since.get_or_insert(now);
         }
         let mut new = Vec::new();
         for (uid, ports) in &finding.clusters {
@@ -328,6 +338,7 @@ pub fn judge_file(file: &PartitionFile, known: &[&str]) -> Option<Finding> {
         text,
         ports: BTreeSet::new(),
         clusters: BTreeMap::new(),
+        unknown: 0,
     })
 }
 
@@ -351,6 +362,7 @@ pub fn judge_manager(fault: &ManagerFault) -> Finding {
         text,
         ports: BTreeSet::new(),
         clusters: BTreeMap::new(),
+        unknown: 0,
     }
 }
 
@@ -408,6 +420,9 @@ impl Seen {
     /// `read` is the number of ports that were read.
     fn finding(self, kind: Kind, read: usize) -> Finding {
         let text = ports_text(kind, &self.ports, read);
+        let known: BTreeSet<&Guid> = self.clusters.values().flatten().collect();
+        let unknown = self.ports.iter().filter(|port| !known.contains(port)).count();
+        let unknown = u64::try_from(unknown).unwrap_or(u64::MAX);
         let clusters = self.clusters.into_iter();
         Finding {
             kind,
@@ -416,6 +431,7 @@ impl Seen {
             clusters: clusters
                 .map(|(uid, ports)| (uid, u64::try_from(ports.len()).unwrap_or(u64::MAX)))
                 .collect(),
+            unknown,
         }
     }
 }

@@ -473,6 +473,9 @@ pub(super) async fn store_changes(core: &Core, tx: &mut WriteTx, changes: &Breac
             let since = cluster.since.unwrap_or(row.since);
             tx.add_usage_breach(&row, uid, since).await?;
         }
+        if let Some(since) = breach.concerned.unknown_since {
+            tx.add_usage_breach_of_unknown(&row, since).await?;
+        }
     }
     for event in &changes.events {
         tx.add_event(event).await?;

@@ -93,6 +93,8 @@ fn each_fault_of_a_table_is_a_breach_of_its_kind_and_names_its_clusters() {
         (Kind::CutOff, guids(&[1, 2]), vec![("a", 2)]),
     ];
     assert_eq!(seen(&found), expected);
+    let unknown: Vec<u64> = found.iter().map(|finding| finding.unknown).collect();
+    assert_eq!(unknown, [1, 1, 0], "port 6 is no cluster's");
     assert_eq!(
         found[0].text,
         "2 of 4 ports read are full members of the default partition, 0x0000000000000001 is the first"
@@ -160,6 +162,7 @@ fn a_breach_begins_once_goes_on_with_more_clusters_and_ends_for_those_that_are_s
         text: format!("{} ports are open", ports.len()),
         ports: guids(ports),
         clusters: clusters.iter().map(|(uid, n)| ((*uid).to_owned(), *n)).collect(),
+        unknown: 0,
     };
     let begun = settle(
         &[],
@@ -235,4 +238,29 @@ fn a_breach_of_a_version_without_times_of_clusters_is_read() {
     };
     let cluster = &Breach::of_row(row).unwrap().concerned.clusters["a"];
     assert_eq!((cluster.id.as_str(), cluster.ports, cluster.since), ("alpha", 1, None));
+}
+
+#[test]
+fn ports_whose_cluster_is_unknown_are_noted_from_their_first_reading_on() {
+    let ids: BTreeMap<String, String> = [("a".into(), "alpha".into())].into();
+    let finding = |clusters: &[(&str, u64)], unknown| Finding {
+        kind: Kind::OpenDefault,
+        text: "open".into(),
+        ports: guids(&[1]),
+        clusters: clusters.iter().map(|(uid, n)| ((*uid).to_owned(), *n)).collect(),
+        unknown,
+    };
+    let since = |open: &[Breach], finding: &Finding, now| {
+        let changes = settle(open, std::slice::from_ref(finding), &ids, None, Timestamp(now));
+        (changes.changed[0].concerned.unknown_since, changes.changed)
+    };
+    let (first, open) = since(&[], &finding(&[("a", 1)], 0), 10);
+    assert_eq!(first, None, "the cluster is known");
+    let (later, open) = since(&open, &finding(&[("a", 1)], 1), 20);
+    assert_eq!(later, Some(Timestamp(20)));
+    assert_eq!(since(&open, &finding(&[], 1), 30).0, Some(Timestamp(20)));
+    // A cluster that is released has no customer.
+    assert_eq!(since(&[], &finding(&[("gone", 1)], 0), 40).0, Some(Timestamp(40)));
+    let stored = Breach::of_row(open[0].to_row().unwrap()).unwrap();
+    assert_eq!(stored.concerned.unknown_since, Some(Timestamp(20)));
 }

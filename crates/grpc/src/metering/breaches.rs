@@ -43,8 +43,8 @@ fn breach(row: &UsageBreachRow, period: &Period<'_>) -> v1::UsageBreach {
     let to_s = row.to_s.unwrap_or(period.to_s).min(period.to_s);
     v1::UsageBreach {
         kind: row.kind.clone(),
-        customer: row.customer.to_string(),
-        cluster: cluster_name(Some(&row.cluster)),
+        customer: row.customer.as_ref().map(ToString::to_string).unwrap_or_default(),
+        cluster: cluster_name(row.cluster.as_ref()),
         good_time: row.good_s.and_then(time),
         since: time(row.from_s),
         end_time: row.to_s.and_then(time),

@@ -128,7 +128,8 @@ async fn usage(
         let Some(last) = page.last() else { return all };
         after = last.position;
         all.extend(page.into_iter().map(|row| {
-            let (customer, cluster) = (row.customer.to_string(), row.cluster.to_string());
+            let customer = row.customer.map(|id| id.to_string()).unwrap_or_default();
+            let cluster = row.cluster.map(|id| id.to_string()).unwrap_or_default();
             (row.kind, customer, cluster, row.good_s, row.from_s, row.to_s)
         }));
     }
@@ -254,4 +255,37 @@ async fn the_breaches_of_a_period_are_narrowed_by_customer_cluster_and_reader() 
         let scope = Scope::Customer(customer.into());
         assert_eq!(usage(&lab, &scope, (0, 1000), "", "").await, seen, "{customer}");
     }
+}
+
+/// Ports of no known cluster: the breach is in the usage without a customer, and only the site's own members see it.
+#[tokio::test]
+async fn a_breach_at_ports_of_no_known_cluster_is_in_the_usage_as_unknown() {
+    let (lab, open, repaired) = breached().await;
+    let before = usage(&lab, &Scope::Site, (0, 1000), "", "").await;
+    let mut tx = change(&lab).await;
+    for since in [25, 35] {
+        tx.add_usage_breach_of_unknown(&open, at(second(since))).await.unwrap();
+    }
+    tx.add_usage_breach_of_unknown(&repaired, repaired.since).await.unwrap();
+    tx.commit().await.unwrap();
+    let mut tx = change(&lab).await;
+    // The release of a cluster does not end it.
+    tx.end_usage_breaches_of_cluster("uid-alpha", at(second(50)))
+        .await
+        .unwrap();
+    end(&mut tx, &open, 60).await;
+    tx.commit().await.unwrap();
+    let all = usage(&lab, &Scope::Site, (0, 1000), "", "").await;
+    let unknown = [
+        short("cut-off", "", "", (25, Some(60))),
+        short("foreign-key", "", "", (40, Some(40))),
+    ];
+    assert_eq!(all[before.len()..], unknown);
+    for customer in ["acme", "bolt", ""] {
+        let scope = Scope::Customer(customer.into());
+        let seen = usage(&lab, &scope, (0, 1000), "", "").await;
+        assert!(seen.iter().all(|row| !row.1.is_empty()), "{customer}: {seen:?}");
+    }
+    let of_acme = usage(&lab, &Scope::Site, (0, 1000), "acme", "").await;
+    assert!(of_acme.iter().all(|row| row.1 == "acme"), "{of_acme:?}");
 }

@@ -612,6 +612,9 @@ async fn usage_has_the_breaches_of_the_own_clusters_and_keeps_them_after_the_rel
         }),
         ..all.clone()
     };
-    let part = in_usage("bolt", (60, Some(180)), 80);
+    // The check before the repair found the ports of alpha, which are no cluster's any more.
+    let mut part = in_usage("bolt", (60, Some(180)), 80);
+    part.push(("open-default".into(), String::new(), String::new(), 180, Some(180), 0));
+    part.sort();
     assert_eq!(usage(&core, Scope::Site, start, &later).await, part);
 }
