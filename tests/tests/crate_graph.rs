@@ -189,6 +189,8 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "import",
             "tpm",
             "spdm",
+            "api",
+            "gateway",
         ],
     ),
 ];

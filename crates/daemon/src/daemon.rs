@@ -26,6 +26,7 @@ use rackwright_store::StoreError;
 use tokio_util::sync::CancellationToken;
 
 use crate::housekeeping::SERVER_LIFETIME;
+use crate::web_certificate::FromFiles;
 use crate::{hardening, housekeeping, image_http};
 
 const FIRST_OPERATOR: &str = "operator";
@@ -161,7 +162,7 @@ pub async fn run(
     let mut parts = Parts::new(core.health.clone());
     parts.begin("audit", audit::run(core.clone()));
     audit::export::begin(&core, &mut parts);
-    let web = web_console(&core, &certificate).await?;
+    let web = web_console(&core, &certificate, &mut parts).await?;
     let serve_api = rackwright_grpc::run(core.clone(), (api, api_tls), web);
     if core.pause.is_on() {
         invite(&core).await?;
@@ -196,26 +197,27 @@ pub async fn run(
 async fn web_console(
     core: &Core,
     certificate: &Arc<ServerCertificate>,
+    parts: &mut Parts,
 ) -> Result<Option<rackwright_grpc::Listening>, DaemonError> {
     let Some(web) = &core.config.web else {
         return Ok(None);
     };
     let certificate = match (&web.certificate, &web.key) {
         (Some(chain), Some(key)) => {
-            let (chain, key) = (read(chain).await?, read(key).await?);
-            ServerCertificate::of_pem(&chain, &key).map_err(|e| data("web.certificate and web.key")(e.into()))?
+            let files = FromFiles::read(chain.clone(), key.clone()).await;
+            let files = files.map_err(data("web.certificate and web.key"))?;
+            let certificate = files.certificate();
+            parts.begin("web certificate", files.follow(core.stop.clone()));
+            certificate
         }
         _ => certificate.clone(),
     };
+    let checked = rackwright_grpc::check_login_provider(core).await;
+    checked.map_err(data("the login provider"))?;
     let tls = server_config(certificate, core.keys.authority.client_trust(), ClientAuth::Off);
     let tls = tls.map_err(|e| data("TLS settings")(e.into()))?;
     let listener = image_http::bind(web.listen, "the web console").await;
     Ok(Some((listener.map_err(DaemonError::Listen)?, tls)))
-}
-
-async fn read(path: &Path) -> Result<Vec<u8>, DaemonError> {
-    let content = tokio::fs::read(path).await;
-    content.map_err(|e| data(format!("{}", path.display()))(e.into()))
 }
 
 /// Waits until the daemon is stopped. If a part ends before that, it stops the other parts.

@@ -10,3 +10,4 @@ pub mod daemon;
 pub mod hardening;
 pub mod housekeeping;
 pub mod image_http;
+pub mod web_certificate;

@@ -6,6 +6,7 @@
 mod bmc;
 mod boot;
 pub mod changes;
+mod gateway;
 mod images;
 mod keys;
 mod ports;
@@ -42,6 +43,8 @@ const READERS: &[(u8, &str, Reader)] = &[
     (b'p', "OpenSM's partitions.conf", site::partitions),
     (b'y', "a site file (YAML)", site::file),
     (b'n', "NetBox tables (CSV)", site::netbox),
+    (b'R', "a REST or Connect request", gateway::request),
+    (b'W', "what a client sends over a WebSocket", gateway::web_socket),
     (b'a', "SSDP answers, DHCP leases and lists of targets", site::discovery),
 ];
 

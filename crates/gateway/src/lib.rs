@@ -11,6 +11,7 @@
 //! JSON has the form of the [protobuf JSON mapping](https://protobuf.dev/programming-guides/json/).
 
 mod error;
+pub mod fuzzing;
 mod methods;
 mod openapi;
 mod parts;

@@ -8,7 +8,8 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use http_body::Frame;
-use prost_reflect::{FieldDescriptor, MethodDescriptor};
+use prost_reflect::{FieldDescriptor, MessageDescriptor, MethodDescriptor};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
@@ -24,6 +25,11 @@ pub(crate) const PREFIX: usize = 5;
 pub(crate) const COMPRESSED: u8 = 0b1;
 /// Most bytes of a JSON message: its parsed form takes many times as much memory as the text.
 const JSON_MAX: usize = 1 << 20;
+/// Longer JSON is parsed apart from the threads that answer calls.
+const SHORT_JSON: usize = 16 << 10;
+/// Long JSON messages that are parsed at the same time, of all callers: their parsed form takes much memory.
+const PARSERS: usize = 4;
+static PARSING: Semaphore = Semaphore::const_new(PARSERS);
 const VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
 const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
 const STREAM_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
@@ -226,8 +232,7 @@ impl Call {
                 body,
                 call: call.clone(),
                 limit,
-                read: BytesMut::new(),
-                is_done: false,
+                progress: Progress::Reading(BytesMut::new()),
             }),
         };
         Ok((call, Request::from_parts(head, body)))
@@ -303,31 +308,62 @@ struct RequestBody {
     call: Call,
     /// Most bytes of the message.
     limit: usize,
-    read: BytesMut,
-    is_done: bool,
+    progress: Progress,
+}
+
+enum Progress {
+    /// The bytes that have arrived.
+    Reading(BytesMut),
+    /// Long JSON is being parsed.
+    Parsing(Pin<Box<dyn Future<Output = Result<Bytes, Status>> + Send>>),
+    Done,
 }
 
 impl RequestBody {
-    fn too_long(&self, limit: usize) -> String {
+    /// The error of a message with too many bytes.
+    fn too_long(&self) -> Status {
+        let limit = self.limit;
         match self.call.protocol.format {
-            Format::Json if limit == JSON_MAX => {
-                format!("the JSON of a request has at most {limit} bytes: send less at once")
-            }
-            _ => format!("the message of this call has at most {limit} bytes"),
+            _ if limit == 0 => Status::invalid_argument("this request takes no body"),
+            Format::Json if limit == JSON_MAX => Status::resource_exhausted(format!(
+                "the JSON of a request has at most {limit} bytes: send less at once"
+            )),
+            _ => Status::resource_exhausted(format!("the message of this call has at most {limit} bytes")),
         }
     }
 
-    fn message(&mut self) -> Result<Bytes, Status> {
-        let mut read = std::mem::take(&mut self.read).freeze();
+    /// What follows when all bytes have arrived: long JSON is parsed first.
+    fn all_read(&self, read: Bytes) -> Result<Progress, Result<Bytes, Status>> {
+        let mut read = read;
         if self.call.protocol.is_stream && self.call.protocol.style == Style::Connect {
-            read = enveloped(read)?;
+            read = enveloped(read).map_err(Err)?;
         }
-        let message = match self.call.protocol.format {
-            Format::Proto => read,
-            Format::Json => from_json(self.call.method.input(), &read, &self.call.fields)?.into(),
-        };
-        framed(&message)
+        let (input, fields) = (self.call.method.input(), self.call.fields.clone());
+        match self.call.protocol.format {
+            Format::Proto => Err(framed(&read)),
+            Format::Json if read.len() <= SHORT_JSON => Err(parsed(input, &read, &fields)),
+            Format::Json => Ok(Progress::Parsing(Box::pin(parsed_apart(input, read, fields)))),
+        }
     }
+}
+
+/// The gRPC message of JSON.
+fn parsed(input: MessageDescriptor, json: &[u8], fields: &[u8]) -> Result<Bytes, Status> {
+    framed(&from_json(input, json, fields)?)
+}
+
+/// The same for long JSON. Waits while many others are parsed.
+async fn parsed_apart(input: MessageDescriptor, json: Bytes, fields: Bytes) -> Result<Bytes, Status> {
+    let place = PARSING.acquire().await;
+    let place = place.map_err(|_| Status::internal("no JSON is parsed any more"))?;
+    // A parser cannot be stopped: it keeps its place until it has ended, also when the caller is gone.
+    let parsing = tokio::task::spawn_blocking(move || {
+        let message = parsed(input, &json, &fields);
+        drop(place);
+        message
+    });
+    let failed = |error| Status::internal(format!("the JSON of the request was not parsed: {error}"));
+    parsing.await.map_err(failed)?
 }
 
 /// A message as in the body of a gRPC request.
@@ -363,25 +399,30 @@ impl http_body::Body for RequestBody {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.is_done {
-            return Poll::Ready(None);
-        }
-        loop {
-            let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)?) else {
-                self.is_done = true;
-                return Poll::Ready(Some(self.message().map(Frame::data)));
-            };
-            let Ok(data) = frame.into_data() else { continue };
-            if self.read.len() + data.len() > self.limit {
-                self.is_done = true;
-                self.read.clear();
-                let status = match self.limit {
-                    0 => Status::invalid_argument("this request takes no body"),
-                    limit => Status::resource_exhausted(self.too_long(limit)),
-                };
-                return Poll::Ready(Some(Err(status)));
+        let this = &mut *self;
+        let message = loop {
+            match &mut this.progress {
+                Progress::Done => return Poll::Ready(None),
+                Progress::Parsing(parsing) => break ready!(parsing.as_mut().poll(context)),
+                Progress::Reading(read) => match ready!(Pin::new(&mut this.body).poll_frame(context)?) {
+                    None => {
+                        let read = std::mem::take(read).freeze();
+                        match this.all_read(read) {
+                            Ok(next) => this.progress = next,
+                            Err(message) => break message,
+                        }
+                    }
+                    Some(frame) => {
+                        let Ok(data) = frame.into_data() else { continue };
+                        if read.len() + data.len() > this.limit {
+                            break Err(this.too_long());
+                        }
+                        read.extend_from_slice(&data);
+                    }
+                },
             }
-            self.read.extend_from_slice(&data);
-        }
+        };
+        this.progress = Progress::Done;
+        Poll::Ready(Some(message.map(Frame::data)))
     }
 }

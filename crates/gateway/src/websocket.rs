@@ -14,7 +14,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
-use futures::stream::{SplitSink, SplitStream};
+use futures::stream::SplitSink;
 use futures::{SinkExt as _, StreamExt as _};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, HOST, HeaderName, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
@@ -343,7 +343,7 @@ async fn show(to: &mut SplitSink<Stream, Message>, mut output: Output) -> End {
 
 /// Passes the messages of the client on. While the service takes none, none is read.
 async fn listen(
-    from: &mut SplitStream<Stream>,
+    from: &mut (impl futures::Stream<Item = Result<Message, Error>> + Unpin),
     (input, field): (mpsc::Sender<Bytes>, FieldDescriptor),
     limit: usize,
 ) -> End {
@@ -369,6 +369,23 @@ async fn listen(
             Err(status) => return End::of(&status),
         }
     }
+}
+
+/// The gRPC messages of a client that sends these bytes after the handshake, and then nothing: for the fuzzer.
+pub(crate) async fn heard(bytes: &[u8], field: FieldDescriptor) -> Vec<Bytes> {
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE_MAX))
+        .max_frame_size(Some(MESSAGE_MAX));
+    let connection = tokio::io::join(std::io::Cursor::new(bytes.to_vec()), tokio::io::sink());
+    let mut stream = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
+    // A frame has at least two bytes.
+    let (input, mut messages) = mpsc::channel(bytes.len() + 1);
+    listen(&mut stream, (input, field), MESSAGE_MAX).await;
+    let mut heard = Vec::new();
+    while let Ok(message) = messages.try_recv() {
+        heard.push(message);
+    }
+    heard
 }
 
 /// Sends the close frame, and waits for the client's.

@@ -128,6 +128,8 @@ const BROWSER_CALLS: u32 = 32;
 /// Largest headers of a call, in bytes.
 const HEADERS: u32 = 16 << 10;
 
+pub use self::web::check_login_provider;
+
 /// A listener with its TLS settings.
 pub type Listening = (TcpListener, Arc<rustls::ServerConfig>);
 

@@ -13,6 +13,8 @@
 mod oidc;
 mod pages;
 
+pub use self::oidc::check_login_provider;
+
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::Pin;

@@ -222,6 +222,13 @@ impl Sealer {
         SecretBox::init_with_mut(|key: &mut [u8; 32]| key.copy_from_slice(tag.as_ref()))
     }
 
+    /// A sealer with the key that [`Sealer::derive`] gives for this purpose. For texts that leave the site: whoever has them
+    /// has nothing that the keys of secrets at rest have sealed.
+    pub fn derived(&self, purpose: &str) -> Result<Self, SealError> {
+        let key = SealingKey(self.derive(purpose));
+        Self::new(&[key], self.rng.clone())
+    }
+
     /// Seals a secret for one purpose, such as `bmc-password:nodes/gpu-001`. Sealing a secret twice gives two different
     /// blobs.
     pub fn seal(&self, secret: &SecretString, purpose: &str) -> Result<Vec<u8>, SealError> {
@@ -437,6 +444,18 @@ mod tests {
         assert_ne!(first, derived(&[key(2)], "request-digests"));
         assert_ne!(first, derived(&[key(1)], "request-digest"));
         assert_ne!(first, [1; 32]);
+    }
+
+    #[test]
+    fn a_derived_sealer_has_a_key_of_its_own() {
+        let site = sealer(&[key(1)]);
+        let derived = site.derived("web logins").unwrap();
+        let blob = derived.seal(&secret("hunter2"), PURPOSE).unwrap();
+        assert!(matches!(site.open(&blob, PURPOSE), Err(SealError::UnknownKey { .. })));
+        let again = sealer(&[key(2), key(1)]).derived("web logins").unwrap();
+        assert_eq!(again.open(&blob, PURPOSE).unwrap().expose_secret(), "hunter2");
+        let other = site.derived("web login").unwrap();
+        assert!(other.open(&blob, PURPOSE).is_err());
     }
 
     #[test]

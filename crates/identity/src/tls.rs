@@ -63,17 +63,28 @@ impl ServerCertificate {
     ///
     /// Fails if a text is not PEM of the right kind, or the key does not match the certificate.
     pub fn of_pem(chain: &[u8], key: &[u8]) -> Result<Arc<Self>, TlsError> {
-        use rustls_pki_types::pem::PemObject as _;
-        let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>()?;
-        let key = PrivateKeyDer::from_pem_slice(key)?;
-        let key = CertifiedKey::from_der(chain, key, &provider())?;
-        Ok(Arc::new(Self(RwLock::new(Arc::new(key)))))
+        Ok(Arc::new(Self(RwLock::new(certified_pem(chain, key)?))))
+    }
+
+    /// Presents the new certificate on connections from now on. Fails as [`ServerCertificate::of_pem`]; the old one stays then.
+    pub fn replace_by_pem(&self, chain: &[u8], key: &[u8]) -> Result<(), TlsError> {
+        self.set(certified_pem(chain, key)?);
+        Ok(())
+    }
+
+    /// The certificate that is presented now.
+    pub fn leaf(&self) -> Option<CertificateDer<'static>> {
+        let key = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        key.cert.first().cloned()
+    }
+
+    fn set(&self, key: Arc<CertifiedKey>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = key;
     }
 
     /// Presents the new certificate on connections from now on.
     pub fn replace(&self, credential: ServerCredential) -> Result<(), TlsError> {
-        let key = certified_key(credential)?;
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = key;
+        self.set(certified_key(credential)?);
         Ok(())
     }
 }
@@ -240,4 +251,11 @@ fn certified_key(credential: ServerCredential) -> Result<Arc<CertifiedKey>, TlsE
         credential.key,
         &provider,
     )?))
+}
+
+fn certified_pem(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, TlsError> {
+    use rustls_pki_types::pem::PemObject as _;
+    let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>()?;
+    let key = PrivateKeyDer::from_pem_slice(key)?;
+    Ok(Arc::new(CertifiedKey::from_der(chain, key, &provider())?))
 }

@@ -1,9 +1,11 @@
 //! HTTP towards the provider: without proxies and redirects, with limits of time and size.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use openidconnect::http::Uri;
 use openidconnect::{AsyncHttpClient, HttpRequest, HttpResponse};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
@@ -25,6 +27,9 @@ pub(crate) enum HttpError {
     /// The answer has no valid form.
     #[error(transparent)]
     Form(#[from] openidconnect::http::Error),
+    /// The address could be read and changed on the way.
+    #[error("{0} has no TLS: only a provider on this host may go without")]
+    Plain(String),
     /// The answer is too long.
     #[error("the answer is longer than {ANSWER_MAX} bytes")]
     TooLong,
@@ -32,10 +37,15 @@ pub(crate) enum HttpError {
 
 /// The HTTP client.
 #[derive(Debug, Clone)]
-pub(crate) struct Http(reqwest::Client);
+pub(crate) struct Http {
+    client: reqwest::Client,
+    /// The provider is on this host, without TLS.
+    is_plain: bool,
+}
 
 impl Http {
-    pub(crate) fn new(authorities: Option<&[u8]>) -> Result<Self, LoginError> {
+    /// A client for the provider with this address.
+    pub(crate) fn new(issuer: &str, authorities: Option<&[u8]>) -> Result<Self, LoginError> {
         let setup = |error: &dyn std::error::Error| LoginError::Setup(chain(error));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
@@ -52,11 +62,25 @@ impl Http {
             .connect_timeout(TIME_MAX)
             .timeout(TIME_MAX)
             .build();
-        Ok(Self(client.map_err(|error| setup(&error))?))
+        Ok(Self {
+            client: client.map_err(|error| setup(&error))?,
+            is_plain: issuer.starts_with("http://"),
+        })
+    }
+
+    /// Whether an address may be asked: by TLS, or on this host if the provider is there without TLS.
+    fn may_ask(&self, uri: &Uri) -> bool {
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let is_local = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        uri.scheme_str() == Some("https") || self.is_plain && is_local
     }
 
     async fn answer(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let mut answer = self.0.execute(request.try_into()?).await?;
+        // Each address of the provider's description comes here before it is asked.
+        if !self.may_ask(request.uri()) {
+            return Err(HttpError::Plain(request.uri().to_string()));
+        }
+        let mut answer = self.client.execute(request.try_into()?).await?;
         let mut bytes = Vec::new();
         while let Some(chunk) = answer.chunk().await? {
             if bytes.len() + chunk.len() > ANSWER_MAX {
@@ -97,5 +121,45 @@ fn roots(pem: Option<&[u8]>) -> Result<RootCertStore, LoginError> {
     match roots.is_empty() {
         true => Err(LoginError::Setup("the file of authorities has no certificate".into())),
         false => Ok(roots),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn ask(issuer: &str, url: &str) -> Result<HttpResponse, HttpError> {
+        let http = Http::new(issuer, None).expect("a client");
+        let request = openidconnect::http::Request::get(url).body(Vec::new());
+        http.answer(request.expect("a request")).await
+    }
+
+    #[tokio::test]
+    async fn an_address_without_tls_is_not_asked() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a listener");
+        let url = format!("http://{}/keys", listener.local_addr().expect("an address"));
+        let refused = ask("https://login.example", &url).await;
+        assert!(matches!(refused, Err(HttpError::Plain(_))), "{refused:?}");
+        let unasked = listener.accept().map_err(|error| error.kind());
+        assert!(matches!(unasked, Err(std::io::ErrorKind::WouldBlock)), "{unasked:?}");
+
+        for url in [
+            "http://192.0.2.1/keys",
+            "http://127.0.0.1.example/keys",
+            "ftp://127.0.0.1/keys",
+        ] {
+            let refused = ask("http://127.0.0.1:9000", url).await;
+            assert!(matches!(refused, Err(HttpError::Plain(_))), "{url}: {refused:?}");
+        }
+        let local = Http::new("http://127.0.0.1:9000", None).expect("a client");
+        for url in [
+            "http://127.0.0.1:9000/keys",
+            "http://[::1]/keys",
+            "http://localhost/",
+            "https://a.example/",
+        ] {
+            assert!(local.may_ask(&Uri::from_static(url)), "{url}");
+        }
     }
 }

@@ -125,7 +125,7 @@ impl Client {
     pub fn new(settings: Settings) -> Result<Self, LoginError> {
         let redirect = RedirectUrl::new(settings.redirect_url.clone());
         let redirect = redirect.map_err(|error| LoginError::Setup(format!("{}: {error}", settings.redirect_url)))?;
-        let http = Http::new(settings.authorities.as_deref())?;
+        let http = Http::new(&settings.issuer, settings.authorities.as_deref())?;
         let provider = Provider::new(&settings.issuer, http)?;
         Ok(Self {
             settings,

@@ -143,8 +143,6 @@ pub(crate) fn token_error(error: RequestTokenError<HttpError, ErrorAnswer>) -> L
 pub(crate) struct Known {
     pub(crate) metadata: Metadata,
     fresh_until: Instant,
-    /// The last fetch because of an unknown key.
-    keys_at: Option<Instant>,
 }
 
 impl Known {
@@ -168,6 +166,25 @@ pub(crate) struct Provider {
     issuer: IssuerUrl,
     http: Http,
     cached: Mutex<Cached>,
+    keys: Mutex<Option<KeysFetch>>,
+}
+
+/// The last fetch of keys because of an unknown key.
+#[derive(Debug)]
+struct KeysFetch {
+    at: Instant,
+    /// Why it failed.
+    failure: Option<String>,
+}
+
+impl KeysFetch {
+    fn is_recent(&self) -> bool {
+        let pause = match self.failure {
+            None => KEYS_PAUSE,
+            Some(_) => FAILURE_PAUSE,
+        };
+        self.at.elapsed() < pause
+    }
 }
 
 impl Provider {
@@ -177,6 +194,7 @@ impl Provider {
             issuer: issuer.map_err(|error| LoginError::Setup(format!("the issuer is not a URL: {error}")))?,
             http,
             cached: Mutex::new(Cached::Nothing),
+            keys: Mutex::new(None),
         })
     }
 
@@ -199,7 +217,6 @@ impl Provider {
                 let known = Known {
                     metadata,
                     fresh_until: Instant::now() + FRESH,
-                    keys_at: None,
                 };
                 *cached = Cached::Known(Box::new(known.clone()));
                 Ok(known)
@@ -219,21 +236,31 @@ impl Provider {
         }
     }
 
-    /// The same with keys that were fetched now. Within some seconds after the last such fetch: without another one.
+    /// The same with keys that were fetched now. All who wait share one fetch and its result, and so do those who come within
+    /// some seconds.
     pub(crate) async fn newer_keys(&self) -> Result<Known, LoginError> {
-        let known = self.known().await?;
-        if known.keys_at.is_some_and(|at| at.elapsed() < KEYS_PAUSE) {
-            return Ok(known);
+        let mut last = self.keys.lock().await;
+        if last.as_ref().is_none_or(|last| !last.is_recent()) {
+            let known = self.known().await?;
+            *last = Some(KeysFetch {
+                failure: self.fetch_keys(&known).await.err(),
+                at: Instant::now(),
+            });
         }
-        let mut cached = self.cached.lock().await;
+        if let Some(why) = last.as_ref().and_then(|last| last.failure.clone()) {
+            return Err(LoginError::Unavailable(why));
+        }
+        drop(last);
+        self.known().await
+    }
+
+    /// Fetches the keys, for all who ask from now on.
+    async fn fetch_keys(&self, known: &Known) -> Result<(), String> {
         let keys = CoreJsonWebKeySet::fetch_async(known.metadata.jwks_uri(), &self.http).await;
-        let keys = keys.map_err(|error| LoginError::Unavailable(chain(&error)))?;
-        let newer = Known {
-            metadata: known.metadata.set_jwks(keys),
-            fresh_until: known.fresh_until,
-            keys_at: Some(Instant::now()),
-        };
-        *cached = Cached::Known(Box::new(newer.clone()));
-        Ok(newer)
+        let keys = keys.map_err(|error| chain(&error))?;
+        if let Cached::Known(known) = &mut *self.cached.lock().await {
+            known.metadata = known.metadata.clone().set_jwks(keys);
+        }
+        Ok(())
     }
 }

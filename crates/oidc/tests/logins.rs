@@ -142,6 +142,38 @@ async fn keys_are_fetched_again_for_an_unknown_key_and_not_at_each_login() {
 }
 
 #[tokio::test]
+async fn logins_that_wait_for_new_keys_share_one_fetch_and_its_result() {
+    for (fault, names_all) in [(Fault::NewKey, true), (Fault::NoKeys, false)] {
+        let provider = Provider::start(|| NOW).await;
+        let client = client(&provider, "preferred_username");
+        let mut answers = Vec::new();
+        for _ in 0..3 {
+            answers.push(begun(&client, &provider, &ann()).await);
+        }
+        provider.set_fault(Fault::NewKey);
+        provider.set_fault(fault);
+        let own = secrets('1');
+        let ends = tokio::join!(
+            client.finish(&answers[0], &own),
+            client.finish(&answers[1], &own),
+            client.finish(&answers[2], &own),
+        );
+        for end in [ends.0, ends.1, ends.2] {
+            match end {
+                Ok(person) => assert!(names_all, "{person:?}"),
+                Err(LoginError::Unavailable(why)) => assert!(!names_all && why.contains("503"), "{why}"),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert_eq!(
+            provider.fetches("keys"),
+            2,
+            "{fault:?}: the first one, and one for all three"
+        );
+    }
+}
+
+#[tokio::test]
 async fn an_answer_belongs_to_one_login_and_one_provider() {
     let provider = Provider::start(|| NOW).await;
     let client = client(&provider, "preferred_username");

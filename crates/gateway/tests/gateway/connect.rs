@@ -434,3 +434,37 @@ async fn the_json_of_a_request_is_limited_more_than_its_binary_form() {
         assert_eq!(text.contains("send less at once"), is_refused, "{content_type}: {text}");
     }
 }
+
+#[tokio::test]
+async fn long_json_is_the_same_call_as_short_json() {
+    let limits = PeerRights {
+        limit: |_, _| 8 << 20,
+        reads_openapi: |_| true,
+    };
+    for length in [10, 16 << 10, 600_000] {
+        let name = "n".repeat(length);
+        let service = Scripted::new(&[node("nodes/n1")], Status::ok(""));
+        let gateway = Gateway::new(service.clone(), methods(), limits, Arc::new(|| {}));
+        let calls = (0..8).map(|_| {
+            let body = http_body_util::Full::new(bytes::Bytes::from(format!("{{\"name\": \"{name}\"}}")));
+            let request = Request::post(GET).header(JSON.0, JSON.1).body(Body::new(body));
+            gateway.clone().oneshot(request.expect("a request"))
+        });
+        for answer in futures::future::join_all(calls).await {
+            assert_eq!(answer.expect("no service fails").status(), 200, "{length}");
+        }
+        let request = v1::GetNodeRequest {
+            name,
+            ..v1::GetNodeRequest::default()
+        };
+        assert_eq!(
+            service.seen().message.expect("a message"),
+            framed(&request.encode_to_vec())
+        );
+
+        let body = http_body_util::Full::new(bytes::Bytes::from("[".repeat(length)));
+        let request = Request::post(GET).header(JSON.0, JSON.1).body(Body::new(body));
+        let answer = gateway.oneshot(request.expect("a request")).await;
+        assert_eq!(answer.expect("no service fails").status(), 400, "{length}");
+    }
+}

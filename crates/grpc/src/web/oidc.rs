@@ -153,7 +153,7 @@ impl Provider {
             None => None,
             Some(path) => Some(read("ca_file", path).await?),
         };
-        Client::new(rackwright_oidc::Settings {
+        let client = Client::new(rackwright_oidc::Settings {
             issuer: of.issuer.clone(),
             client_id: of.client_id.clone(),
             client_secret,
@@ -163,6 +163,12 @@ impl Provider {
             groups_claim: of.groups_claim.clone(),
             authorities,
             now_s: || clock::now().0.div_euclid(1_000_000),
+        });
+        client.map_err(|error| match (&of.ca_file, error) {
+            (Some(path), LoginError::Setup(why)) => {
+                LoginError::Setup(format!("web.oidc.ca_file: {}: {why}", path.display()))
+            }
+            (_, error) => error,
         })
     }
 
@@ -179,6 +185,17 @@ impl Provider {
             until: pending.until,
         })
     }
+}
+
+/// Reads the files of the provider's settings.
+///
+/// # Errors
+/// A file cannot be read, or has not what it should have.
+pub async fn check_login_provider(core: &Core) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    if let Some(provider) = Provider::new(core) {
+        provider.new_client().await?;
+    }
+    Ok(())
 }
 
 /// Whether this module answers requests to a path.

@@ -51,6 +51,8 @@ pub enum Fault {
     ReusableCode,
     /// The answer has no identity token.
     NoToken,
+    /// The provider gives no keys.
+    NoKeys,
 }
 
 #[derive(Debug)]
@@ -161,11 +163,14 @@ async fn description(State(shared): Place) -> Json<Value> {
     }))
 }
 
-async fn keys(State(shared): Place) -> Json<Value> {
+async fn keys(State(shared): Place) -> Result<Json<Value>, StatusCode> {
     let mut shared = shared.lock().unwrap();
     *shared.fetches.entry("keys").or_default() += 1;
+    if shared.fault == Fault::NoKeys {
+        return Err(StatusCode::SERVICE_UNAVAILABLE);
+    }
     let keys: Vec<Value> = shared.keys.iter().map(|(name, seed)| public(name, *seed)).collect();
-    Json(json!({"keys": keys}))
+    Ok(Json(json!({"keys": keys})))
 }
 
 fn secret(seed: u8) -> SecretKey {

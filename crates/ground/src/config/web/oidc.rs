@@ -113,6 +113,14 @@ impl Settings {
             for (field, text) in row.faults() {
                 fault(&format!("members[{number}].{field}"), text);
             }
+            let earlier = self.members.iter().take(number);
+            if let Some(first) = earlier.clone().position(|earlier| earlier.group == row.group) {
+                let text = format!(
+                    "{:?} is in members[{first}] already, and the first row decides",
+                    row.group
+                );
+                fault(&format!("members[{number}].group"), text);
+            }
         }
     }
 
@@ -252,6 +260,10 @@ mod tests {
             (
                 format!("{good}, members: [{{group: a, role: viewer, customer: acme}}]"),
                 "web.oidc.members[0].customer: must not be set: viewer is a role of the site",
+            ),
+            (
+                format!("{good}, members: [{{group: a, role: viewer}}, {{group: a, role: operator}}]"),
+                "web.oidc.members[1].group: \"a\" is in members[0] already, and the first row decides",
             ),
         ] {
             assert_eq!(parsed(&yaml).unwrap_err(), [fault], "{yaml}");

@@ -41,7 +41,7 @@ impl Pending {
         })
     }
 
-    /// The value of the cookie.
+    /// The value of the cookie, sealed under a key that is derived from the site's for this purpose.
     pub(super) fn seal(&self, sealer: &Sealer) -> Result<String, SealError> {
         let text = json!({
             "state": self.secrets.state.expose_secret(),
@@ -50,7 +50,9 @@ impl Pending {
             "until": self.until.0,
             "former": self.former.as_ref().map(|secret| secret.expose_secret()),
         });
-        let sealed = sealer.seal(&SecretString::from(text.to_string()), PURPOSE)?;
+        let sealed = sealer
+            .derived(PURPOSE)?
+            .seal(&SecretString::from(text.to_string()), PURPOSE)?;
         Ok(URL_SAFE_NO_PAD.encode(sealed))
     }
 
@@ -60,7 +62,7 @@ impl Pending {
             return None;
         }
         let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
-        let text = sealer.open(&sealed, PURPOSE).ok()?;
+        let text = sealer.derived(PURPOSE).ok()?.open(&sealed, PURPOSE).ok()?;
         let value: Value = serde_json::from_str(text.expose_secret()).ok()?;
         let secret = |name: &str| value[name].as_str().map(|text| SecretString::from(text.to_owned()));
         let until = Timestamp(value["until"].as_i64()?);
@@ -111,7 +113,12 @@ mod tests {
             let changed = String::from_utf8(changed).unwrap();
             assert!(!open(&one.keys.sealer, &changed, now), "byte {place}");
         }
-        let secret = one.keys.sealer.seal(&"{}".to_owned().into(), "bmc-password:nodes/n1");
+        let bytes = URL_SAFE_NO_PAD.decode(&sealed).unwrap();
+        assert!(
+            one.keys.sealer.open(&bytes, PURPOSE).is_err(),
+            "under the site's own key"
+        );
+        let secret = one.keys.sealer.seal(&"{}".to_owned().into(), PURPOSE);
         let other_use = URL_SAFE_NO_PAD.encode(secret.unwrap());
         assert!(!open(&one.keys.sealer, &other_use, now), "sealed for another use");
         assert!(!open(&one.keys.sealer, "", now) && !open(&one.keys.sealer, "rw1_", now));

@@ -427,3 +427,21 @@ async fn an_operator_of_the_provider_can_always_be_revoked() {
     assert_eq!(status, StatusCode::OK, "{answer}");
     assert_eq!(lab.who(&rogue).await.0, StatusCode::UNAUTHORIZED);
 }
+
+#[tokio::test]
+async fn a_file_of_authorities_without_a_certificate_is_a_fault_at_the_start() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let web = format!(
+        "web: {{oidc: {{issuer: 'https://login.example', client_id: a, ca_file: {}, members: [{{group: ops, role: operator}}]}}}}\n",
+        file.path().display()
+    );
+    let core = core_with(&web).await;
+    let error = crate::check_login_provider(&core).await.unwrap_err().to_string();
+    let place = format!("web.oidc.ca_file: {}: ", file.path().display());
+    assert!(
+        error.starts_with(&place) && error.ends_with("has no certificate"),
+        "{error}"
+    );
+    let core = core_with("web: {}\n").await;
+    assert!(crate::check_login_provider(&core).await.is_ok());
+}
