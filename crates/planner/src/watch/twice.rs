@@ -30,7 +30,7 @@ fn fault(site: &Site, found: &TwiceGuid) -> (String, Fault) {
         (Some(owner), Some(fabric)) => {
             let port = port_name(site, owner);
             let copies = found.places.iter().filter(|place| *place.fabric != *fabric);
-            let copies: Vec<String> = copies.map(|place| short(place)).collect();
+            let copies: Vec<String> = copies.map(short).collect();
             format!(
                 "the site has this port for {port} in fabric {fabric}, so the adapter {} has a copied GUID and gets no key \
                  there: find who wrote it, and give the adapter its own GUID again or replace it",
