@@ -89,8 +89,8 @@ pub enum FabricError {
         /// The tables that the change of the other fabrics repaired, as in [`Applied::before`](crate::Applied::before).
         before: Option<Box<Reading>>,
     },
-    /// This process must not change the fabric any more, with the reason. The change stopped before its next write and was not
-    /// rolled back.
+    /// This process must not change the fabric any more, with the reason. The change stopped before its next write and was
+    /// not rolled back.
     #[error("the change of the partitions stopped: {0}")]
     Fenced(String),
     /// The manager's setup does not support the action.

@@ -5,6 +5,7 @@
 //! | a link between switches is down or slow | plans avoid it; clusters that depend on it are named |
 //! | a port of a customer's node is down or slow | its cluster is degraded until the fault ends |
 //! | a port of a node that is checked and not handed over stays down | the cluster takes another node |
+//! | a link of a checked node is sound again | the network test of the node is repeated before the hand-over |
 //! | a port GUID answers in several fabrics | the fault names both places; the copy has no key |
 //!
 //! This module takes no node away from a customer.
@@ -29,6 +30,7 @@ use rackwright_store::{ClusterNode, ComparisonRow, FabricRow};
 
 use super::adapters;
 use super::faults::{FabricComparison, Watch};
+use super::network;
 use super::partitions::{absent_ports, loaded};
 use super::reconcile::LEASE_S;
 use super::reserve::ReserveError;
@@ -250,7 +252,14 @@ async fn store(core: &Arc<Core>, found: Option<FabricComparison>, problem: Strin
         tracing::warn!(problem, "the fabric could not be compared with the site");
     }
     watch.comparison.problem = problem;
+    let clusters = found.as_ref().map(|found| found.clusters.clone()).unwrap_or_default();
     let changes = found.map(|found| watch.settle(&found, now)).unwrap_or_default();
+    let mended = before
+        .impaired
+        .keys()
+        .filter(|node| !watch.impaired.contains_key(*node));
+    let mended = mended.filter_map(|node| Some((clusters.get(node)?.clone(), node.clone())));
+    network::test_again(&mut tx, mended.collect(), now).await?;
     for event in changes.events(now) {
         tx.add_event(&event).await?;
     }

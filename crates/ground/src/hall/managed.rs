@@ -83,8 +83,8 @@ impl Managed {
             && let [first, _, ..] = names[..]
         {
             let text = format!(
-                "the site has the compute fabrics {}, and the settings of rackwrightd have one manager without the name of its \
-                 fabric: the ports of the other fabrics get no partition keys",
+                "the site has the compute fabrics {}, and the settings of rackwrightd have one manager without the name of \
+                 its fabric: the ports of the other fabrics get no partition keys",
                 names.join(", ")
             );
             warnings.push((first.to_owned(), text));
@@ -116,8 +116,8 @@ fn compute_fabrics(site: &Site) -> impl Iterator<Item = &Fabric> {
 /// The sentence about a compute fabric without a manager.
 fn without(fabric: &str) -> String {
     format!(
-        "compute fabric {fabric} has no manager in the settings of rackwrightd: its ports get no partition keys, and no cluster \
-         is placed there"
+        "compute fabric {fabric} has no manager in the settings of rackwrightd: its ports get no partition keys, and no \
+         cluster is placed there"
     )
 }
 

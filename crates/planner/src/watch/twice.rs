@@ -38,7 +38,8 @@ fn fault(site: &Site, found: &TwiceGuid) -> (String, Fault) {
             )
         }
         (Some(owner), None) => format!(
-            "the site has this port for {}, and does not say in which fabric: the switch of its cable needs `fabric` in the site file",
+            "the site has this port for {}, and does not say in which fabric: the switch of its cable needs `fabric` in the \
+             site file",
             port_name(site, owner)
         ),
         (None, _) => {
@@ -182,8 +183,8 @@ cables: [{label: e1, a: n1/c0, b: leaf-e/1}, {label: w1, a: n2/c0, b: leaf-w/3}]
         assert_eq!(id, "guid-twice/0x00000000000000a1");
         assert_eq!(
             fault.text,
-            "port 0x00000000000000a1 answers in 2 fabrics: in fabric east at leaf-e/1 as \"east host\" (the site has node n1 \
-             there); in fabric west at leaf-w/3 as \"west host\" (the site has node n2 there); the site has this port for \
+            "port 0x00000000000000a1 answers in 2 fabrics: in fabric east at leaf-e/1 as \"east host\" (the site has node \
+             n1 there); in fabric west at leaf-w/3 as \"west host\" (the site has node n2 there); the site has this port for \
              n1/c0 in fabric east, so the adapter at leaf-w/3 in fabric west has a copied GUID and gets no key there: find \
              who wrote it, and give the adapter its own GUID again or replace it"
         );

@@ -25,7 +25,7 @@ use rackwright_ground::core::Core;
 use rackwright_ground::text::counted;
 use rackwright_lifecycle::cluster::{Member, Network, Standing, State};
 use rackwright_lifecycle::{ClusterId, EventKind, NodeId, Timestamp, seconds};
-use rackwright_store::{ClusterRecord, NetworkTest, NodeRecord, Scope, StoreError};
+use rackwright_store::{ClusterRecord, NetworkTest, NodeRecord, Scope, StoreError, WriteTx};
 use tracing::Instrument as _;
 
 use super::reserve::{ReserveError, event};
@@ -225,6 +225,33 @@ pub async fn note_skipped(core: &Core, record: &ClusterRecord, now: Timestamp) -
     record.network.get_or_insert_default().skipped = why;
     tx.save_cluster(&mut record, now).await?;
     core.commit(tx).await
+}
+
+/// Forgets that these nodes have passed, each with its cluster: their links were faulty since, and are sound again. A node
+/// before the hand-over is tested again. A node in use runs its customer's system and is not tested.
+///
+/// # Errors
+/// The database failed.
+pub(super) async fn test_again(
+    tx: &mut WriteTx,
+    mended: BTreeSet<(ClusterId, NodeId)>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let clusters: BTreeSet<&ClusterId> = mended.iter().map(|(cluster, _)| cluster).collect();
+    for id in clusters {
+        let mut record = match tx.cluster(id).await {
+            Err(StoreError::NotFound { .. }) => continue,
+            other => other?,
+        };
+        let Some(test) = &mut record.network else { continue };
+        let passed = test.passed.len();
+        test.passed
+            .retain(|node, _| !mended.contains(&(id.clone(), node.clone())));
+        if test.passed.len() < passed {
+            tx.save_cluster(&mut record, now).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Starts a run between these nodes in a task of its own.

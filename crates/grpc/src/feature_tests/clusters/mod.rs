@@ -4,6 +4,7 @@ mod breach;
 mod change;
 mod network;
 mod reconcile;
+mod several_fabrics;
 mod site_ports;
 mod watch;
 

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_control::clusters::faults::Watch;
+use rackwright_control::clusters::network::{deployment, fact};
 use rackwright_control::clusters::reserve;
 use rackwright_control::testing::{BmcPorts, Schedule, bmc_listed, run_round};
 use rackwright_fabric::{Applied, FabricError, FabricManager, Fence, Inspection, Reading};
@@ -20,11 +21,11 @@ use rackwright_infiniband::twice::{GuidPlace, TwiceGuid};
 use rackwright_infiniband::{
     Device, Dump, Fabric as Discovered, FabricBuilder, Guid, Partitions, PortRef, Rate, Speed, Tables, Width,
 };
-use rackwright_lifecycle::cluster::{LINK_GRACE_S, State, Wait};
+use rackwright_lifecycle::cluster::{LINK_GRACE_S, Network, State, Wait};
 use rackwright_lifecycle::{NodeId, Timestamp};
 use rackwright_planner::cabling;
 use rackwright_site::model::{Cable, Port, Site};
-use rackwright_store::{AuditFilter, Scope, SiteFile};
+use rackwright_store::{AuditFilter, NetworkTest, Scope, SiteFile};
 
 use super::{
     FABRIC, build, check, cluster, ended, fabric, hall, hand_over, names, prove, put, site, site_with_other_ports,
@@ -129,11 +130,11 @@ impl Stage {
 
     /// `more`: further settings of the fabric, each with a comma.
     async fn with_settings(more: &str) -> Self {
-        let core = hall(
-            NODES,
-            &FABRIC.replace("fabric: {", &format!("fabric: {{check_s: 1, {more}")),
-        )
-        .await;
+        Self::with_all_settings(&FABRIC.replace("fabric: {", &format!("fabric: {{check_s: 1, {more}"))).await
+    }
+
+    async fn with_all_settings(settings: &str) -> Self {
+        let core = hall(NODES, settings).await;
         let (_, site) = core.sites.current(&core.store).await.unwrap().unwrap();
         let played = Arc::new(Played {
             site: site.clone(),
@@ -497,6 +498,43 @@ async fn a_port_that_a_reading_misses_degrades_its_cluster_and_delays_nobody_els
     hand_over(&stage.core, new).await;
     assert_eq!(step(&stage.core, "alpha").await, State::Degraded);
     assert_eq!(ended(&stage.core, &operation).await, Some(tonic::Code::Ok as i32));
+}
+
+#[tokio::test]
+async fn a_checked_node_is_tested_again_after_its_cable_was_mended() {
+    let settings = FABRIC.replace("fabric: {", "fabric: {check_s: 1, ");
+    // A program that exists but cannot be sent.
+    let stage = Stage::with_all_settings(&format!("{settings}network_test: {{program: /bin/sh}}\n")).await;
+    let core = &stage.core;
+    create_cluster(core, "alpha", "alpha", spec("bolt", 4)).await.unwrap();
+    step(core, "alpha").await;
+    for node in names(core, "alpha").await {
+        check(core, &node).await;
+    }
+    let nodes = core
+        .store
+        .nodes_of_cluster(&Scope::Site, &"alpha".into())
+        .await
+        .unwrap();
+    // The test has passed, and the cluster waits for its partition.
+    let members: BTreeMap<NodeId, String> = nodes.iter().map(|node| (node.id.clone(), deployment(node))).collect();
+    let mut tx = core.store.write().await.unwrap();
+    let mut record = tx.cluster(&"alpha".into()).await.unwrap();
+    record.network = Some(NetworkTest {
+        passed: members.clone(),
+        members,
+        ..NetworkTest::default()
+    });
+    tx.save_cluster(&mut record, clock::now()).await.unwrap();
+    tx.commit().await.unwrap();
+    let state = async || fact(core, &cluster(core, "alpha").await, &nodes, clock::now());
+    let bad = first(core, "alpha").await;
+    stage.look(&stage.cables_of(&bad)[..1]).await;
+    assert_eq!(state().await, Network::Passed);
+    stage.look(&[]).await;
+    assert_eq!(state().await, Network::Untested);
+    let passed = cluster(core, "alpha").await.network.unwrap().passed;
+    assert!(passed.len() == 3 && !passed.contains_key(bad.as_str()), "{passed:?}");
 }
 
 #[tokio::test]
