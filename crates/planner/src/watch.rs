@@ -295,7 +295,8 @@ fn is_less(kind: FaultKind) -> bool {
         | FaultKind::WrongName
         | FaultKind::WrongPort
         | FaultKind::Extra
-        | FaultKind::Rail => false,
+        | FaultKind::Rail
+        | FaultKind::GuidTwice => false,
     }
 }
 

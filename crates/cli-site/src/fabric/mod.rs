@@ -51,6 +51,9 @@ pub struct CheckArgs {
     /// Output of ibnetdiscover, or a topology file of ibdiagnet; `-` for standard input
     #[arg(long, value_name = "DUMP|-")]
     discovered: PathBuf,
+    /// Dump of another fabric of the site, may be repeated: a port GUID that answers in two of the fabrics is a fault
+    #[arg(long = "other", value_name = "DUMP")]
+    others: Vec<PathBuf>,
 }
 
 /// `rackwright fabric show`

@@ -251,7 +251,8 @@ fn elsewhere(site: &Site, found: &FabricComparison) -> BTreeSet<Guid> {
     for one in found.faults.values().flat_map(|fault| &fault.replaced) {
         *places.entry(one.port).or_default() += 1;
     }
-    let is_elsewhere = |(port, places): &(Guid, usize)| *places > 1 || known.contains(port);
+    let is_elsewhere =
+        |(port, places): &(Guid, usize)| *places > 1 || known.contains(port) || found.twice.contains(port);
     places.into_iter().filter(is_elsewhere).map(|(port, _)| port).collect()
 }
 

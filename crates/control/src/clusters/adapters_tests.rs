@@ -182,3 +182,37 @@ fn the_setting_is_off_unless_it_is_given() {
     assert!(read("{\"confirm\": \"agreement\"}").unwrap());
     assert!(read("{\"confirm\": \"always\"}").is_err());
 }
+
+#[test]
+fn a_port_whose_guid_answers_in_several_fabrics_is_elsewhere() {
+    let site = rackwright_site::file::check(&[rackwright_site::file::Source {
+        name: "s.yaml",
+        text: "site: {name: s}\n",
+    }]);
+    let site = site.site.unwrap();
+    let replaced = ReplacedPort {
+        node: "n1".into(),
+        hca: "mlx5_0".into(),
+        former: named(FORMER),
+        port: named(NEW),
+        is_in_place: true,
+    };
+    let fault = rackwright_planner::watch::Fault {
+        kind: rackwright_planner::watch::Kind::Cable,
+        what: "device-replaced".into(),
+        cables: Vec::new(),
+        ends: Vec::new(),
+        nodes: vec!["n1".into()],
+        impairs: true,
+        broken: Vec::new(),
+        text: String::new(),
+        replaced: vec![replaced],
+    };
+    let mut found = FabricComparison {
+        faults: [("cable/device-replaced/n1".to_owned(), fault)].into(),
+        ..FabricComparison::default()
+    };
+    assert_eq!(elsewhere(&site, &found), BTreeSet::new());
+    found.twice.insert(named(NEW));
+    assert_eq!(elsewhere(&site, &found), [named(NEW)].into());
+}

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_ground::hall::HallError;
+use rackwright_infiniband::Guid;
 use rackwright_lifecycle::cluster::Impaired;
 use rackwright_lifecycle::{ClusterId, EventKind, NodeId, Timestamp};
 use rackwright_planner::watch::{Fault, Faults, Kind, broken, impaired};
@@ -58,6 +59,8 @@ pub struct FabricComparison {
     pub seen: Timestamp,
     /// The evaluated reading: the number of changes of the absent ports up to it, and its time.
     pub reading: (u64, Option<Timestamp>),
+    /// Port GUIDs that answer in several fabrics.
+    pub twice: BTreeSet<Guid>,
 }
 
 /// Changes since the last comparison.

@@ -238,6 +238,7 @@ fn compare_with_site(input: &ComparisonInput, now: Timestamp) -> Result<FabricCo
         counting,
         seen,
         reading: input.reading,
+        twice: input.twice.iter().map(|one| one.port).collect(),
     })
 }
 

@@ -54,6 +54,8 @@ pub enum FaultKind {
     WrongWidth,
     /// An adapter is connected to the leaf of another rail in the plan.
     Rail,
+    /// A port GUID answers in several dumps. Not found by [`check`], which sees one dump.
+    GuidTwice,
 }
 
 impl FaultKind {
@@ -74,6 +76,7 @@ impl FaultKind {
             Self::WrongSpeed => "wrong-speed",
             Self::WrongWidth => "wrong-width",
             Self::Rail => "rail",
+            Self::GuidTwice => "guid-twice",
         }
     }
 }

@@ -8,6 +8,9 @@ use rackwright_site::model::{Cable, NodeId, Port, Site};
 
 use super::{Fault, Faults, Kind, ends, host};
 
+/// Most GUIDs with a fault of their own. The managers of two fabrics that see one subnet share all GUIDs.
+const MAX_TOLD: usize = 64;
+
 /// The port that the site has for a GUID.
 struct Owner {
     node: NodeId,
@@ -19,7 +22,21 @@ struct Owner {
 /// The fault of each GUID, by id. A copy gets no key and impairs nobody, so the fault impairs no node.
 #[must_use]
 pub fn twice(site: &Site, found: &[TwiceGuid]) -> Faults {
-    found.iter().map(|one| fault(site, one)).collect()
+    let mut faults: Faults = found.iter().take(MAX_TOLD).map(|one| fault(site, one)).collect();
+    let more = found.len().saturating_sub(MAX_TOLD);
+    if more > 0 {
+        let text = format!(
+            "{more} more port GUIDs answer in several fabrics: if two managers of `fabric.managers` in the settings manage \
+             one fabric, remove one of them"
+        );
+        let told = Fault {
+            kind: Kind::GuidTwice,
+            what: "several-fabrics".to_owned(),
+            ..super::plain(text)
+        };
+        faults.insert(Kind::GuidTwice.as_str().to_owned(), told);
+    }
+    faults
 }
 
 fn fault(site: &Site, found: &TwiceGuid) -> (String, Fault) {
@@ -196,5 +213,23 @@ cables: [{label: e1, a: n1/c0, b: leaf-e/1}, {label: w1, a: n2/c0, b: leaf-w/3}]
         let unknown = twice(&site, &[found(0xff)]);
         let text = &unknown["guid-twice/0x00000000000000ff"].text;
         assert!(text.contains("the site has this port for no adapter"), "{text}");
+    }
+
+    #[test]
+    fn two_managers_of_one_fabric_are_one_fault_beside_the_first_guids() {
+        let site = check(&[Source {
+            name: "s.yaml",
+            text: SITE,
+        }]);
+        let site = site.site.unwrap_or_else(|| panic!("{:?}", site.findings.list));
+        let all: Vec<TwiceGuid> = (1..=70).map(found).collect();
+        assert_eq!(twice(&site, &all[..64]).len(), 64);
+        let faults = twice(&site, &all);
+        assert_eq!(faults.len(), 65);
+        let text = &faults["guid-twice"].text;
+        assert!(
+            text.starts_with("6 more port GUIDs answer in several fabrics: "),
+            "{text}"
+        );
     }
 }
