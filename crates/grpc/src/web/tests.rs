@@ -10,6 +10,8 @@ use tonic::codegen::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, IF_N
 use tonic::service::Routes;
 use tower::ServiceExt as _;
 
+mod secrets;
+
 use super::*;
 use crate::access::Refusals;
 use crate::tenancy::join;
