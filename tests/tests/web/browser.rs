@@ -191,6 +191,22 @@ impl Browser {
         paths
     }
 
+    /// The audit has the login of this browser, and its filters choose records.
+    async fn reads_the_audit(&self) {
+        let table = || By::Css("main table");
+        self.open("/audit").await;
+        self.shows(table(), "SessionService/OpenSession").await;
+        self.open("/audit?method=ImageService/&caller=members/operator").await;
+        self.shows(table(), "ImageService/").await;
+        let text = self.text().await;
+        assert!(!text.contains("SessionService/"), "{text}");
+        self.shows(By::Css("main"), "rackwright audit list --caller members/operator")
+            .await;
+        self.open("/audit?days=1&outcome=failed&target=nodes/none").await;
+        self.shows(By::Css("main"), "No record matches").await;
+        self.reported_no_error("the audit").await;
+    }
+
     /// axe-core finds no serious or critical violation of the WCAG rules in the page that is open.
     async fn is_accessible(&self, place: &str) {
         let found = self.violations().await;
@@ -305,9 +321,10 @@ async fn an_operator_visits_each_page_and_deploys_a_machine() {
     browser.open("/").await;
     browser.shows(By::Css("main"), &format!("{NODES} nodes")).await;
     let pages = browser.visits_each_page(&[]).await;
-    for page in ["/", "/nodes", "/clusters", "/images", "/members"] {
+    for page in ["/", "/nodes", "/clusters", "/images", "/members", "/audit"] {
         assert!(pages.iter().any(|path| path == page), "no {page} in {pages:?}");
     }
+    browser.reads_the_audit().await;
 
     let node = fleet.node(0).name();
     browser.open(&format!("/nodes/{node}")).await;
@@ -374,7 +391,8 @@ async fn a_customer_sees_its_own_and_nothing_of_others() {
         browser.open("/").await;
         browser.shows(By::Css("main"), &own).await;
         let pages = browser.visits_each_page(&["bolt-secret", &foreign]).await;
-        assert!(!pages.iter().any(|path| path == "/discovery"), "{pages:?}");
+        let is_of_site = |path: &String| path == "/discovery" || path == "/audit";
+        assert!(!pages.iter().any(is_of_site), "{pages:?}");
         browser.open(&format!("/nodes/{foreign}")).await;
         browser.shows(By::Css("main"), "does not exist").await;
         browser.driver.browser_log().await.expect("the refused call");
