@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::plane::Plane;
 use crate::ports::free_port;
+use crate::site::Site;
 
 /// A control plane with a web console.
 #[derive(Debug)]
@@ -74,19 +75,7 @@ impl Console {
     /// If that fails.
     #[must_use]
     pub fn join(&self, name: &str, role: &[&str]) -> PathBuf {
-        let site = &self.plane.site;
-        let made = site.json([&["token", "create", name], role].concat());
-        let config = std::fs::read_to_string(site.dir().join("cli/config.yaml")).expect("the operator's login");
-        let server = config.lines().find_map(|line| line.split_once("https://"));
-        let server = format!("https://{}", server.expect("a server").1.trim_matches([' ', '"', '\'']));
-        let [digest, token] = ["ca_sha256", "token"].map(|field| made[field].as_str().expect("text").to_owned());
-        let home = site.dir().join(name);
-        let mut command = site.command();
-        command.env("RACKWRIGHT_CONFIG", &home);
-        let words = ["login", "--server", &server, "--ca-sha256", &digest, "--token", &token];
-        let output = command.args(words).output().expect("the CLI can be started");
-        assert!(output.status.success(), "{output:?}");
-        home
+        join(&self.plane.site, name, role)
     }
 
     /// Logs the member with this CLI configuration in. Returns the file with the cookie.
@@ -108,6 +97,26 @@ impl Console {
         assert!(status.starts_with("204 "), "{status} {answer}");
         jar
     }
+}
+
+/// Invites a member of a site and logs in as the member by the CLI; returns the folder of the member's credential.
+///
+/// # Panics
+/// If that fails.
+#[must_use]
+pub fn join(site: &Site, name: &str, role: &[&str]) -> PathBuf {
+    let made = site.json([&["token", "create", name], role].concat());
+    let config = std::fs::read_to_string(site.dir().join("cli/config.yaml")).expect("the operator's login");
+    let server = config.lines().find_map(|line| line.split_once("https://"));
+    let server = format!("https://{}", server.expect("a server").1.trim_matches([' ', '"', '\'']));
+    let [digest, token] = ["ca_sha256", "token"].map(|field| made[field].as_str().expect("text").to_owned());
+    let home = site.dir().join(name);
+    let mut command = site.command();
+    command.env("RACKWRIGHT_CONFIG", &home);
+    let words = ["login", "--server", &server, "--ca-sha256", &digest, "--token", &token];
+    let output = command.args(words).output().expect("the CLI can be started");
+    assert!(output.status.success(), "{output:?}");
+    home
 }
 
 /// A header of requests that a page of the console sends.

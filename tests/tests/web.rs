@@ -4,6 +4,8 @@
 
 #[path = "web/browser.rs"]
 mod browser;
+#[path = "web/cluster.rs"]
+mod cluster;
 #[path = "web/curl.rs"]
 mod curl;
 #[path = "web/forms.rs"]

@@ -29,7 +29,7 @@ use rackwright_identity::{ClientIdentity, TokenHash};
 use rackwright_lifecycle::{EventKind, seconds};
 use rackwright_netboot::connections::counted_address;
 use rackwright_store::{EventRow, MemberRow, SessionKind, SessionRow};
-use rackwright_web::limits::{CallLimiter, LoginLimiter, NotedUses};
+use rackwright_web::limits::{CallLimiter, LoginLimiter, Lookup, NotedUses, SecretLimiter};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use tonic::body::Body;
@@ -65,6 +65,7 @@ pub struct Site {
     settings: Settings,
     logins: LoginLimiter,
     calls: CallLimiter,
+    secrets: SecretLimiter,
     uses: NotedUses,
     /// The provider of logins. `None`: the settings have none.
     provider: Option<oidc::Provider>,
@@ -79,17 +80,34 @@ impl Site {
             settings,
             logins: LoginLimiter::default(),
             calls: CallLimiter::default(),
+            secrets: SecretLimiter::default(),
             uses: NotedUses::default(),
             provider: oidc::Provider::new(core),
         }))
     }
 
-    /// The login of a secret.
+    /// The login of a secret from this address.
     ///
     /// # Errors
-    /// The secret is of no valid session or API key, or the API key makes too many calls.
-    async fn login(&self, (kind, secret): (SessionKind, String)) -> Result<Login, Status> {
-        let row = self.session(kind, &secret).await?;
+    /// The secret is of no valid session or API key, or there are too many calls of the API key, or too many unknown secrets
+    /// from the address.
+    async fn login(&self, (kind, secret): (SessionKind, String), address: &str) -> Result<Login, Status> {
+        let remembered = remembered(kind, &secret);
+        match self.secrets.lookup(&remembered, address) {
+            Lookup::Ask => {}
+            Lookup::Unknown => return Err(refused(kind).into()),
+            Lookup::Wait => {
+                let message = "too many sessions or API keys of this address are not valid; try again in a second";
+                return Err(Status::resource_exhausted(message));
+            }
+        }
+        let found = self.session(kind, &secret).await;
+        match &found {
+            Ok(_) => self.secrets.note_valid(&remembered),
+            Err(ApiError::Unauthenticated(_)) => self.secrets.note_unknown(&remembered, address),
+            Err(_) => {}
+        }
+        let row = found?;
         if kind == SessionKind::ApiKey && !self.calls.allows(&row.id) {
             let message = "this API key makes too many calls: at most 50 a second for long; try again in a second";
             return Err(Status::resource_exhausted(message));
@@ -100,12 +118,7 @@ impl Site {
 
     /// The open session or API key with this secret.
     async fn session(&self, kind: SessionKind, secret: &str) -> Result<SessionRow, ApiError> {
-        let refuse = || {
-            ApiError::Unauthenticated(match kind {
-                SessionKind::Browser => "the session has ended; log in again".into(),
-                SessionKind::ApiKey => "the API key is not valid: unknown, deleted, or too old".into(),
-            })
-        };
+        let refuse = || refused(kind);
         let hash = TokenHash::of(secret).map_err(|_| refuse())?.to_hex();
         let now = clock::now();
         let row = self.core.store.session(&hash, now).await?.ok_or_else(refuse)?;
@@ -140,6 +153,13 @@ impl Site {
         });
     }
 
+    /// Notes the session that an address has opened.
+    fn note_opened(&self, secret: &SecretString, address: &str) {
+        self.logins.note_accepted(address);
+        let opened = remembered(SessionKind::Browser, secret.expose_secret());
+        self.secrets.note_valid(&opened);
+    }
+
     /// Notes a refused login, and stores one event when an address has had several.
     async fn note_refused(&self, address: &str) {
         let Some(count) = self.logins.note_refused(address) else {
@@ -164,6 +184,19 @@ impl Site {
         .await?;
         self.core.commit(tx).await
     }
+}
+
+/// The name under which a presented secret is remembered.
+fn remembered(kind: SessionKind, secret: &str) -> String {
+    let hash = blake3::hash(format!("{kind:?} {secret}").as_bytes());
+    hash.to_hex().to_string()
+}
+
+fn refused(kind: SessionKind) -> ApiError {
+    ApiError::Unauthenticated(match kind {
+        SessionKind::Browser => "the session has ended; log in again".into(),
+        SessionKind::ApiKey => "the API key is not valid: unknown, deleted, or too old".into(),
+    })
 }
 
 fn login_of(row: SessionRow) -> Result<Login, ApiError> {
@@ -306,9 +339,11 @@ where
     if request.uri().path() == HEALTH {
         return inner.call(request).await;
     }
+    let peer = Peer::from_extensions(request.extensions()).cloned();
+    let address = peer.as_ref().and_then(Peer::address).map(host).unwrap_or_default();
     // Not awaited together with the request: its body cannot be shared between threads.
     let login = match checked(&request) {
-        Ok(secret) => site.login(secret).await,
+        Ok(secret) => site.login(secret, &address).await,
         Err(error) => Err(error.into()),
     };
     let is_limited = login
@@ -316,13 +351,16 @@ where
         .is_err_and(|status| status.code() == Code::ResourceExhausted);
     match login {
         Ok(login) => {
-            if let Some(peer) = Peer::from_extensions(request.extensions()) {
+            if let Some(peer) = peer {
                 peer.place().known();
             }
             request.extensions_mut().insert(login);
         }
         // Refused inside of the audit, in the form of the request.
         Err(status) => {
+            if let Some(peer) = peer.filter(|_| status.code() == Code::Unauthenticated) {
+                peer.place().unknown();
+            }
             request.extensions_mut().insert(Refused(status));
         }
     }
@@ -408,7 +446,7 @@ where
         let message = "the session has no secret";
         return Ok(failure(StatusCode::INTERNAL_SERVER_ERROR, "internal", message));
     };
-    site.logins.note_accepted(&address);
+    site.note_opened(&secret, &address);
     if let Some(login) = site.open_login(former).await {
         let ended = inner.call(ending(login, peer)).await?;
         tracing::debug!(status = %ended.status(), "the browser's former session was ended");

@@ -1,6 +1,7 @@
 //! The connections of one listener: the limits, and which connection is closed when a limit is reached.
 //!
-//! A connection is *known* once its peer has presented a certificate or, on the API, has registered. Known connections are
+//! A connection is *known* once its peer has presented a certificate, or has registered on the API, or has made a call with a
+//! login of the web console. A call with a login that has ended makes it unknown again. Known connections are
 //! only limited in total, and this module never closes them. All other connections are *unknown*. Their number is limited
 //! for the listener and for each address. An unknown connection is *idle* while no request of it is being answered: bytes
 //! without a complete request do not count.
@@ -414,6 +415,21 @@ impl Handle {
         }
         drop(table);
         self.connections.space_freed.notify_one();
+    }
+
+    /// Marks the peer as unknown again: what made it known has ended.
+    pub fn unknown(&self) {
+        let mut table = self.connections.lock();
+        let Some(entry) = table.entries.get_mut(&self.id).filter(|entry| entry.is_known) else {
+            return;
+        };
+        entry.is_known = false;
+        let (address, is_idle) = (entry.address, entry.requests == 0);
+        table.unknown.entry(address).or_default().count += 1;
+        table.unknown_total += 1;
+        if is_idle {
+            table.set_idle(self.id, Instant::now());
+        }
     }
 
     /// Reports the end of the handshake. The idle time starts again, so that the peer has time for a request.

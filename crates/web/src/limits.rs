@@ -1,4 +1,4 @@
-//! Limits of refused logins by address, of the calls of an API key, and of stored uses.
+//! Limits of refused logins and of unknown secrets by address, of the calls of an API key, and of stored uses.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +18,12 @@ const BURST: f64 = 200.0;
 const RATE: f64 = 50.0;
 /// Least time between two writes of the use of a session.
 const USE: Duration = Duration::from_secs(60);
+/// An unknown secret is refused without another look into the database for this time.
+const UNKNOWN: Duration = Duration::from_secs(10);
+/// Unknown secrets of one address at once.
+const UNKNOWN_BURST: f64 = 50.0;
+/// Unknown secrets of one address in a second, for long.
+const UNKNOWN_RATE: f64 = 1.0;
 /// Most remembered addresses, keys or sessions. Beyond this number, the oldest are forgotten.
 const REMEMBERED: usize = 10_000;
 
@@ -111,22 +117,100 @@ struct Budget {
     at: Instant,
 }
 
+impl Budget {
+    fn full(burst: f64, now: Instant) -> Self {
+        Self { calls: burst, at: now }
+    }
+
+    /// The calls that are allowed now.
+    fn earned(&self, (burst, rate): (f64, f64), now: Instant) -> f64 {
+        burst.min(self.calls + now.duration_since(self.at).as_secs_f64() * rate)
+    }
+
+    /// Takes one call, if one is allowed.
+    fn take(&mut self, (burst, rate): (f64, f64), now: Instant) -> bool {
+        self.calls = self.earned((burst, rate), now);
+        self.at = now;
+        let is_allowed = self.calls >= 1.0;
+        self.calls -= f64::from(u8::from(is_allowed));
+        is_allowed
+    }
+}
+
 impl CallLimiter {
     /// Whether this key may make a call now; counts the call.
     pub fn allows(&self, key: &str) -> bool {
         let (mut entries, now) = (lock(&self.0), Instant::now());
         make_room(&mut entries, key, |entry| entry.at, now);
-        let entry = entries
-            .entry(key.to_owned())
-            .or_insert(Budget { calls: BURST, at: now });
-        let earned = now.duration_since(entry.at).as_secs_f64() * RATE;
-        entry.calls = BURST.min(entry.calls + earned);
-        entry.at = now;
-        if entry.calls < 1.0 {
-            return false;
+        let entry = entries.entry(key.to_owned()).or_insert(Budget::full(BURST, now));
+        entry.take((BURST, RATE), now)
+    }
+}
+
+/// Whether the database is asked for a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup {
+    /// The database is asked.
+    Ask,
+    /// The database had no such secret a moment ago.
+    Unknown,
+    /// The address has presented too many unknown secrets, and this secret was not seen to be valid lately.
+    Wait,
+}
+
+/// What is remembered of presented secrets, so that unknown ones cost few reads of the database. Secrets are known by their
+/// hashes.
+#[derive(Debug, Default)]
+pub struct SecretLimiter(Mutex<Presented>);
+
+#[derive(Debug, Default)]
+struct Presented {
+    /// When a secret was last unknown.
+    unknown: HashMap<String, Instant>,
+    /// When a secret was last valid.
+    valid: HashMap<String, Instant>,
+    /// Unknown secrets that each address may still present.
+    addresses: HashMap<String, Budget>,
+}
+
+impl SecretLimiter {
+    const LIMITS: (f64, f64) = (UNKNOWN_BURST, UNKNOWN_RATE);
+
+    /// Whether to ask the database for a secret from this address.
+    pub fn lookup(&self, secret: &str, address: &str) -> Lookup {
+        let (presented, now) = (lock(&self.0), Instant::now());
+        let is_recent = |at: &Instant, limit| now.duration_since(*at) < limit;
+        if presented.unknown.get(secret).is_some_and(|at| is_recent(at, UNKNOWN)) {
+            return Lookup::Unknown;
         }
-        entry.calls -= 1.0;
-        true
+        let budget = presented.addresses.get(address);
+        let is_spent = budget.is_some_and(|budget| budget.earned(Self::LIMITS, now) < 1.0);
+        let was_valid = || presented.valid.get(secret).is_some_and(|at| is_recent(at, WINDOW));
+        match is_spent && !was_valid() {
+            true => Lookup::Wait,
+            false => Lookup::Ask,
+        }
+    }
+
+    /// Notes a secret that the database does not have.
+    pub fn note_unknown(&self, secret: &str, address: &str) {
+        let (mut presented, now) = (lock(&self.0), Instant::now());
+        let presented = &mut *presented;
+        presented.valid.remove(secret);
+        make_room(&mut presented.unknown, secret, |at| *at, now);
+        presented.unknown.insert(secret.to_owned(), now);
+        make_room(&mut presented.addresses, address, |budget| budget.at, now);
+        let budget = presented.addresses.entry(address.to_owned());
+        budget
+            .or_insert(Budget::full(UNKNOWN_BURST, now))
+            .take(Self::LIMITS, now);
+    }
+
+    /// Notes a valid secret.
+    pub fn note_valid(&self, secret: &str) {
+        let (mut presented, now) = (lock(&self.0), Instant::now());
+        make_room(&mut presented.valid, secret, |at| *at, now);
+        presented.valid.insert(secret.to_owned(), now);
     }
 }
 
@@ -195,6 +279,45 @@ mod tests {
         assert!(!uses.is_due("s"));
         tokio::time::advance(USE).await;
         assert!(uses.is_due("s"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unknown_secrets_cost_few_lookups() {
+        let limiter = SecretLimiter::default();
+        assert_eq!(limiter.lookup("s", "a"), Lookup::Ask);
+        limiter.note_unknown("s", "a");
+        assert_eq!(limiter.lookup("s", "b"), Lookup::Unknown, "from everywhere");
+        tokio::time::advance(UNKNOWN).await;
+        assert_eq!(limiter.lookup("s", "a"), Lookup::Ask);
+
+        limiter.note_valid("good");
+        let mut asked = 0;
+        for number in 0..1000 {
+            let secret = format!("guess {number}");
+            if limiter.lookup(&secret, "a") == Lookup::Ask {
+                limiter.note_unknown(&secret, "a");
+                asked += 1;
+            }
+        }
+        assert_eq!(asked, 50);
+        assert_eq!(limiter.lookup("other", "a"), Lookup::Wait);
+        assert_eq!(limiter.lookup("good", "a"), Lookup::Ask, "who was in stays in");
+        assert_eq!(limiter.lookup("other", "b"), Lookup::Ask, "other addresses do not wait");
+        limiter.note_unknown("good", "b");
+        tokio::time::advance(UNKNOWN / 10).await;
+        assert_eq!(limiter.lookup("other", "a"), Lookup::Ask, "one a second");
+        for number in 0..REMEMBERED + 100 {
+            limiter.note_unknown(&number.to_string(), &format!("a{number}"));
+            limiter.note_valid(&number.to_string());
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        let presented = lock(&limiter.0);
+        let sizes = [
+            presented.unknown.len(),
+            presented.valid.len(),
+            presented.addresses.len(),
+        ];
+        assert_eq!(sizes, [REMEMBERED; 3]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,14 @@ const script = {
   jsxImportSource: "preact",
   charset: "utf8",
 };
-await build({ ...script, entryPoints: ["src/main.tsx"], outfile: join(dist, "app.js") });
+// `app.js` begins the console, `more.js` has the pages that are loaded when they are opened, and `chunk.js` what both use.
+await build({
+  ...script,
+  splitting: true,
+  entryPoints: { app: "src/main.tsx" },
+  chunkNames: "[name]",
+  outdir: dist,
+});
 // The page of a console loads the terminal. `document` is another one there: see the injected file.
 await build({
   ...script,

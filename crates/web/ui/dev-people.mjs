@@ -27,6 +27,41 @@ function members() {
   ].sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
+/** Records of the audit, newest first. */
+function audit() {
+  const of = (hours, caller, method, target, request, outcome = "OK", message = "") => ({
+    time: iso(Date.now() - hours * HOUR),
+    caller,
+    role: caller === "members/ann" ? "operator" : "customer-user",
+    customer: caller.includes("@") ? "acme" : "",
+    address: "10.0.4.7",
+    client: "via sessions/01a0b2c4 Mozilla/5.0",
+    method,
+    target,
+    request,
+    outcome,
+    message,
+    calls: "1",
+  });
+  const records = [
+    of(0.1, "members/ann", "NodeService/DeployNode", "nodes/gpu-007", "deployment.image=images/ubuntu"),
+    of(0.4, "members/eve@acme", "NodeService/HoldNode", "nodes/gpu-003", "", "PERMISSION_DENIED", "only operators may"),
+    of(2, "members/ann", "ConsoleService/AttachConsole", "nodes/gpu-007", "enter.node=nodes/gpu-007"),
+    of(30, "members/ann", "SessionService/OpenSession", "sessions/01a0b2c4", ""),
+  ];
+  return records.map((record, number) => ({ ...record, position: String(4_210 - number) }));
+}
+
+function fits(record, { caller = "", target = "", method = "", onlyFailed = false, startTime = "" }) {
+  return (
+    (caller === "" || record.caller === caller) &&
+    (target === "" || record.target === target) &&
+    record.method.startsWith(method) &&
+    (!onlyFailed || record.outcome !== "OK") &&
+    record.time >= startTime
+  );
+}
+
 export function remove(list, name, what) {
   const at = list.findIndex((one) => one.name === name);
   if (at < 0) {
@@ -58,6 +93,7 @@ export function peopleCalls(world) {
   ];
   const find = (name) => all.find((member) => member.name === name) ?? remove([], name, "member");
   return {
+    "AuditService/ListAudit": ({ filter = {} }) => ({ records: audit().filter((record) => fits(record, filter)) }),
     "AuthService/ListMembers": () => ({ members: seen(all) }),
     "AuthService/ListTokens": () => ({ tokens: seen(tokens) }),
     "AuthService/CreateToken": ({ member, role, customer, lifetime }) => {

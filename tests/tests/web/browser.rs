@@ -7,6 +7,7 @@ use std::time::Duration;
 use rackwright_sim::fleet::{Fleet, FleetConfig};
 use rackwright_sim::install_crypto;
 use rackwright_tests::ports::free_port;
+use rackwright_tests::site::Site;
 use rackwright_tests::web_console::Console;
 use thirtyfour::common::log::LoggingPrefsLogLevel;
 use thirtyfour::extensions::query::ElementQueryable as _;
@@ -39,7 +40,8 @@ pub struct Browser {
 }
 
 impl Browser {
-    pub async fn start(console: &Console) -> Self {
+    /// A browser for the console with this address.
+    pub async fn start(console: &str) -> Self {
         // The driver's HTTP client asks for it, although it uses no TLS here.
         install_crypto();
         let port = free_port();
@@ -84,15 +86,15 @@ impl Browser {
             driver: tokio::time::timeout(TEST_LIMIT, connect)
                 .await
                 .expect("the browser starts"),
-            console: console.url.clone(),
+            console: console.to_owned(),
             program,
             _profile: profile,
         }
     }
 
     /// Opens the address that `rackwright console open` prints for a member; `present` is logged in before.
-    async fn log_in(&self, console: &Console, config: &Path, present: &str) {
-        let mut command = console.plane.site.command();
+    pub async fn log_in(&self, site: &Site, config: &Path, present: &str) {
+        let mut command = site.command();
         command
             .env("RACKWRIGHT_CONFIG", config)
             .args(["console", "open", "--print", "-o", "name"]);
@@ -191,8 +193,24 @@ impl Browser {
         paths
     }
 
+    /// The audit has the login of this browser, and its filters choose records.
+    async fn reads_the_audit(&self) {
+        let table = || By::Css("main table");
+        self.open("/audit").await;
+        self.shows(table(), "SessionService/OpenSession").await;
+        self.open("/audit?method=ImageService/&caller=members/operator").await;
+        self.shows(table(), "ImageService/").await;
+        let text = self.text().await;
+        assert!(!text.contains("SessionService/"), "{text}");
+        self.shows(By::Css("main"), "rackwright audit list --caller members/operator")
+            .await;
+        self.open("/audit?days=1&outcome=failed&target=nodes/none").await;
+        self.shows(By::Css("main"), "No record matches").await;
+        self.reported_no_error("the audit").await;
+    }
+
     /// axe-core finds no serious or critical violation of the WCAG rules in the page that is open.
-    async fn is_accessible(&self, place: &str) {
+    pub async fn is_accessible(&self, place: &str) {
         let found = self.violations().await;
         assert!(found.is_empty(), "{place}:\n{}", found.join("\n"));
     }
@@ -221,12 +239,19 @@ impl Browser {
 
     /// Chooses an image in the open dialog.
     async fn choose_image(&self, image: &str) {
-        let query = self.driver.query(By::Css("dialog select"));
+        self.choose(By::Css("dialog select"), image).await;
+    }
+
+    /// Chooses an entry of a list by a part of its words, once the list has it.
+    pub async fn choose(&self, list: By, words: &str) {
+        let words = words.to_owned();
+        self.shows(list.clone(), &words).await;
+        let query = self.driver.query(list);
         let choice = query.wait(TEST_LIMIT, Duration::from_millis(100)).first().await;
-        let choice = choice.expect("a choice of images");
+        let choice = choice.expect("a list to choose from");
         let select = thirtyfour::components::SelectElement::new(&choice).await;
         let select = select.expect("a list");
-        select.select_by_partial_text(image).await.expect("the image");
+        select.select_by_partial_text(&words).await.expect("an entry");
     }
 
     /// Types the name of the node, the last field of the open dialog, and confirms.
@@ -272,10 +297,9 @@ async fn hall(dir: &Path) -> (Console, Fleet) {
     (console, fleet)
 }
 
-/// Waits for the newest operation of a kind on a node.
-fn wait_for(console: &Console, kind: &str, node: &str) {
-    let site = &console.plane.site;
-    let filter = format!("target = nodes/{node} AND kind = {kind}");
+/// Waits for the newest operation of a kind on a node or cluster.
+pub fn wait_for(site: &Site, kind: &str, target: &str) {
+    let filter = format!("target = {target} AND kind = {kind}");
     let operations = site.json(["operation", "list", "--filter", &filter]);
     let name = operations[0]["name"].as_str().expect("an operation");
     let id = name.trim_start_matches("operations/");
@@ -287,7 +311,7 @@ async fn an_operator_visits_each_page_and_deploys_a_machine() {
     let dir = tempfile::tempdir().expect("a folder");
     let (console, fleet) = hall(dir.path()).await;
     let site = &console.plane.site;
-    let browser = Browser::start(&console).await;
+    let browser = Browser::start(&console.url).await;
 
     // Without a login there is only the login page.
     browser.open("/nodes").await;
@@ -301,13 +325,14 @@ async fn an_operator_visits_each_page_and_deploys_a_machine() {
         .expect("a button without a name");
     assert_eq!(browser.violations().await.len(), 1, "axe-core finds what is wrong");
     browser.driver.browser_log().await.expect("the refused call");
-    browser.log_in(&console, &site.dir().join("cli"), "").await;
+    browser.log_in(site, &site.dir().join("cli"), "").await;
     browser.open("/").await;
     browser.shows(By::Css("main"), &format!("{NODES} nodes")).await;
     let pages = browser.visits_each_page(&[]).await;
-    for page in ["/", "/nodes", "/clusters", "/images", "/members"] {
+    for page in ["/", "/nodes", "/clusters", "/images", "/members", "/audit"] {
         assert!(pages.iter().any(|path| path == page), "no {page} in {pages:?}");
     }
+    browser.reads_the_audit().await;
 
     let node = fleet.node(0).name();
     browser.open(&format!("/nodes/{node}")).await;
@@ -336,11 +361,11 @@ async fn an_operator_visits_each_page_and_deploys_a_machine() {
     browser.click("Reimage").await;
     browser.choose_image("disk").await;
     browser.confirm("Reimage", &node).await;
-    wait_for(&console, "reimage", &node);
+    wait_for(site, "reimage", &format!("nodes/{node}"));
     browser.shows(By::Css("main"), "active").await;
     browser.click("Release").await;
     browser.confirm("Release", &node).await;
-    wait_for(&console, "release", &node);
+    wait_for(site, "release", &format!("nodes/{node}"));
     browser.shows(By::Css("main"), "available").await;
     browser.reported_no_error("the release").await;
 
@@ -365,16 +390,17 @@ async fn a_customer_sees_its_own_and_nothing_of_others() {
         site.cli(["node", "deploy", node, "--image", "disk", "--customer", customer]);
         site.until(node, &["active"], TEST_LIMIT).await;
     }
-    let browser = Browser::start(&console).await;
+    let browser = Browser::start(&console.url).await;
     let mut present = "";
     for (member, role) in [("adam@acme", "customer-admin"), ("uma@acme", "customer-user")] {
         let home = console.join(member, &["--role", role, "--customer", "acme"]);
-        browser.log_in(&console, &home, present).await;
+        browser.log_in(site, &home, present).await;
         present = member;
         browser.open("/").await;
         browser.shows(By::Css("main"), &own).await;
         let pages = browser.visits_each_page(&["bolt-secret", &foreign]).await;
-        assert!(!pages.iter().any(|path| path == "/discovery"), "{pages:?}");
+        let is_of_site = |path: &String| path == "/discovery" || path == "/audit";
+        assert!(!pages.iter().any(is_of_site), "{pages:?}");
         browser.open(&format!("/nodes/{foreign}")).await;
         browser.shows(By::Css("main"), "does not exist").await;
         browser.driver.browser_log().await.expect("the refused call");

@@ -71,7 +71,7 @@ async fn a_person_of_a_group_logs_in_by_a_real_provider_and_others_are_told_why_
     let dir = tempfile::tempdir().expect("a folder");
     let (console, mut provider) = start(dir.path()).await;
     let site = &console.plane.site;
-    let browser = Browser::start(&console).await;
+    let browser = Browser::start(&console.url).await;
 
     log_in(&browser, "ann", "Sign in").await;
     // The page that was asked for before.
@@ -117,7 +117,7 @@ async fn a_person_of_a_group_logs_in_by_a_real_provider_and_others_are_told_why_
         ("operator", "Sign in", "Another member of this site has your name"),
         ("ann", "Cancel", "You did not allow the login"),
     ] {
-        let browser = Browser::start(&console).await;
+        let browser = Browser::start(&console.url).await;
         log_in(&browser, account, button).await;
         browser.shows(By::Css(".login-failure"), words).await;
         browser.end().await;

@@ -360,7 +360,7 @@ where
     let Some(secret) = secret_of(response).await else {
         return Ok(Err(Failure::Unavailable));
     };
-    site.logins.note_accepted(address);
+    site.note_opened(&secret, address);
     let former = pending.former.map(|secret| secret.expose_secret().to_owned());
     if let Some(login) = site.open_login(former).await {
         let ended = inner

@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use rackwright_api::v1;
-use rackwright_ground::rights;
 use rackwright_ground::testing::{TestCore, core_with};
 use rackwright_store::Scope;
 use tonic::codegen::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, IF_NONE_MATCH};
 use tonic::service::Routes;
 use tower::ServiceExt as _;
 
+mod secrets;
+mod streams;
+
 use super::*;
 use crate::access::Refusals;
 use crate::tenancy::join;
 use crate::{Layered, around, methods, routes};
 
-/// Longest delay until a stream ends after its session.
-const AT_ONCE: Duration = Duration::from_secs(1);
 const JSON: &str = "application/json";
 
 /// The web console of a core with the operator "olga", the viewer "vera" and acme's admin "adam".
@@ -597,38 +597,6 @@ async fn a_key_with_too_many_calls_waits() {
     assert_eq!(
         lab.keyed("AuthService/WhoAmI", &other, &json!({})).await.0,
         StatusCode::OK
-    );
-}
-
-#[tokio::test]
-async fn a_stream_ends_with_its_session() {
-    let lab = Lab::new().await;
-    tokio::spawn(rights::run(lab.core.clone()));
-    let session = lab.log_in("vera").await;
-    let mut request = of_page("/rackwright.v1.EventService/StreamEvents", &session, &json!({}));
-    let enveloped = [&[0, 0, 0, 0, 2][..], b"{}"].concat();
-    *request.body_mut() = Body::new(axum::body::Body::from(enveloped));
-    request
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/connect+json"));
-    let response = lab.send(request).await;
-    assert_eq!(response.status(), StatusCode::OK);
-    let body = axum::body::to_bytes(axum::body::Body::new(response.into_body()), 1 << 20);
-    let body = tokio::spawn(body);
-    let (_, list) = lab
-        .page("/rackwright.v1.SessionService/ListSessions", &session, &json!({}))
-        .await;
-    let end = json!({"name": list["sessions"][0]["name"], "mutation": {"idempotencyKey": "e"}});
-    assert!(!body.is_finished());
-    assert_eq!(
-        lab.certified("olga", "SessionService/EndSession", &end).await.0,
-        StatusCode::OK
-    );
-    let bytes = tokio::time::timeout(AT_ONCE, body).await.unwrap().unwrap().unwrap();
-    let text = String::from_utf8_lossy(&bytes);
-    assert!(
-        text.contains("unauthenticated") && text.contains("of this call has ended"),
-        "{text}"
     );
 }
 

@@ -120,3 +120,24 @@ fn a_network_of_ipv6_counts_as_one_address() {
     assert_eq!(parse("::ffff:10.0.0.1"), parse("10.0.0.1"));
     assert_ne!(parse("10.0.0.1"), parse("10.0.0.2"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_whose_login_has_ended_counts_as_unknown_again() {
+    let connections = connections(9, 1, 1);
+    let slot = connections.admit(address(1)).await.unwrap();
+    slot.handle().unknown();
+    slot.handle().known();
+    slot.handle().known();
+    assert_eq!((connections.counts().known, connections.counts().unknown), (1, 0));
+    let busy = slot.handle().busy();
+    slot.handle().unknown();
+    assert_eq!((connections.counts().known, connections.counts().unknown), (0, 1));
+    tokio::time::advance(MIN_IDLE_TIME).await;
+    assert!(waits(&connections, address(2)).await, "its request is being answered");
+    drop(busy);
+    tokio::time::advance(MIN_IDLE_TIME).await;
+    let _other = connections.admit(address(2)).await.unwrap();
+    assert!(slot.closed().is_cancelled());
+    drop(slot);
+    assert_eq!((connections.counts().known, connections.counts().unknown), (0, 1));
+}

@@ -13,6 +13,7 @@ const ALL: Role[] = [...TENANTS, "ROLE_AUDITOR"];
 
 /** Who may make a call, as in docs/identity.md. Calls that are not here: reads by members of the site, changes by operators. */
 const CALLERS: Partial<Record<Method | Stream, Role[]>> = {
+  "AuditService/ListAudit": ["ROLE_OPERATOR", "ROLE_AUDITOR"],
   "AuthService/CreateToken": ADMINS,
   "AuthService/DeleteMember": ADMINS,
   "AuthService/DeleteToken": ADMINS,
@@ -71,6 +72,16 @@ export function mayCall(method: Method | Stream): boolean {
 export function whyNotCall(method: Method): string {
   if (!mayCall(method)) {
     return `The role ${roleWord(session.value?.role)} may not do this`;
+  }
+  return session.value?.controlPaused ? "The control plane is paused" : "";
+}
+
+/** Why the member may not do this to a node; empty: the member may. */
+export function forbids(verb: { isForCustomers?: boolean }): string {
+  const role = session.value?.role;
+  const may: Role[] = verb.isForCustomers ? HOLDERS : OPERATOR;
+  if (role === undefined || !may.includes(role)) {
+    return `The role ${roleWord(role)} may not do this`;
   }
   return session.value?.controlPaused ? "The control plane is paused" : "";
 }

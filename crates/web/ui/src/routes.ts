@@ -1,9 +1,9 @@
 import type { FunctionComponent } from "preact";
 import type { Role } from "./api";
+import { lazy } from "./lazy";
 import { ActivityPage } from "./pages/activity";
 import { ClusterPage } from "./pages/cluster";
 import { ClustersPage } from "./pages/clusters";
-import { DiscoveryPage } from "./pages/discovery";
 import { FabricPage } from "./pages/fabric";
 import { FleetPage } from "./pages/fleet";
 import { ImagesPage } from "./pages/images";
@@ -14,7 +14,6 @@ import { NodePage } from "./pages/node";
 import { NodesPage } from "./pages/nodes";
 import { OrderPage } from "./pages/order";
 import { SessionsPage } from "./pages/sessions";
-import { UsagePage } from "./pages/usage";
 import { PowerPage } from "./pages/power";
 import { RacksPage } from "./pages/racks";
 import type { IconName } from "./parts/icon";
@@ -126,14 +125,14 @@ export const ROUTES: Route[] = [
   {
     path: "/discovery",
     title: () => "Discovery",
-    page: DiscoveryPage,
+    page: lazy("DiscoveryPage"),
     nav: { label: "Discovery", icon: "search", group: "Work" },
     roles: callersOf("DiscoveryService/ListDiscoveries"),
   },
   {
     path: "/usage",
     title: () => "Usage",
-    page: UsagePage,
+    page: lazy("UsagePage"),
     nav: { label: "Usage", icon: "usage", group: "Site" },
     roles: callersOf("MeteringService/SumUsage"),
   },
@@ -143,6 +142,13 @@ export const ROUTES: Route[] = [
     page: MembersPage,
     nav: { label: "Members", icon: "people", group: "Site" },
     roles: callersOf("AuthService/ListMembers"),
+  },
+  {
+    path: "/audit",
+    title: () => "Audit",
+    page: lazy("AuditPage"),
+    nav: { label: "Audit", icon: "list", group: "Site" },
+    roles: callersOf("AuditService/ListAudit"),
   },
   {
     path: "/sessions",

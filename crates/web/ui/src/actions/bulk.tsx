@@ -1,9 +1,9 @@
 import type { Row } from "../fleet/row";
 import { Button } from "../parts/button";
 import { openDialog } from "../parts/dialog";
+import { forbids } from "../roles";
 import { plural } from "../units";
 import { VerbDialog } from "./dialog";
-import { forbids } from "./may";
 import type { Verb } from "./verb";
 import { VERBS } from "./verbs";
 

@@ -1,9 +1,5 @@
-import type { ComponentChildren } from "preact";
-import { useId } from "preact/hooks";
-import type { Image } from "../api";
-import { imageShort, short } from "../names";
-import { Problem } from "../parts/problem";
-import { useCall } from "../use-call";
+import { ImageField } from "../clusters/image-field";
+import { AreaField, CheckField, TextField } from "../parts/form";
 import type { Values } from "./verb";
 
 interface Props {
@@ -14,60 +10,14 @@ interface Props {
   isOne: boolean;
 }
 
-function Field({ label, help, children }: { label: string; help?: string; children(id: string): ComponentChildren }) {
-  const id = useId();
-  return (
-    <div class="field">
-      <label for={id}>{label}</label>
-      {children(id)}
-      {help && <span class="field-help">{help}</span>}
-    </div>
-  );
-}
-
-function Text({ label, help, value, set }: { label: string; help?: string; value: string; set(value: string): void }) {
-  return (
-    <Field label={label} help={help}>
-      {(id) => (
-        <input
-          id={id}
-          type="text"
-          autocomplete="off"
-          value={value}
-          onInput={(event) => set(event.currentTarget.value)}
-        />
-      )}
-    </Field>
-  );
-}
-
-function Area({ label, help, value, set }: { label: string; help?: string; value: string; set(value: string): void }) {
-  return (
-    <Field label={label} help={help}>
-      {(id) => (
-        <textarea id={id} spellcheck={false} value={value} onInput={(event) => set(event.currentTarget.value)} />
-      )}
-    </Field>
-  );
-}
-
-function Check({ label, value, set }: { label: string; value: boolean; set(value: boolean): void }) {
-  return (
-    <label class="check">
-      <input type="checkbox" checked={value} onChange={(event) => set(event.currentTarget.checked)} />
-      <span>{label}</span>
-    </label>
-  );
-}
-
 /** The fields that a verb asks for. */
 export function VerbFields({ values, set, fields, isOne }: Props) {
   const has = (field: keyof Values) => fields.includes(field);
   return (
     <>
-      {has("image") && <ImageField value={values.image} set={(image) => set({ image })} />}
+      {has("image") && <ImageField value={values.image} set={(image) => set({ image })} none="Choose an image" />}
       {has("customer") && (
-        <Text
+        <TextField
           label="Customer"
           help="Optional. Another customer gets the node only after a release."
           value={values.customer}
@@ -75,7 +25,7 @@ export function VerbFields({ values, set, fields, isOne }: Props) {
         />
       )}
       {has("hostname") && isOne && (
-        <Text
+        <TextField
           label="Host name"
           help="Optional. Without it the node's own name."
           value={values.hostname}
@@ -83,10 +33,10 @@ export function VerbFields({ values, set, fields, isOne }: Props) {
         />
       )}
       {has("keys") && (
-        <Area label="SSH public keys, one in each line" value={values.keys} set={(keys) => set({ keys })} />
+        <AreaField label="SSH public keys, one in each line" value={values.keys} set={(keys) => set({ keys })} />
       )}
       {has("userData") && (
-        <Area
+        <AreaField
           label="cloud-config"
           help="Optional. It is not kept: give it again with each image."
           value={values.userData}
@@ -94,14 +44,14 @@ export function VerbFields({ values, set, fields, isOne }: Props) {
         />
       )}
       {has("verifyDisk") && (
-        <Check
+        <CheckField
           label="Read the whole disk back after writing, and compare"
           value={values.verifyDisk}
           set={(verifyDisk) => set({ verifyDisk })}
         />
       )}
       {has("reason") && (
-        <Text
+        <TextField
           label="Reason"
           help="It is stored, and shown to others."
           value={values.reason}
@@ -109,21 +59,21 @@ export function VerbFields({ values, set, fields, isOne }: Props) {
         />
       )}
       {has("force") && (
-        <Check
+        <CheckField
           label="Also if a customer has the node: all running work is interrupted"
           value={values.force}
           set={(force) => set({ force })}
         />
       )}
       {has("acceptDrives") && (
-        <Check
+        <CheckField
           label="Accept the drives that the agent reported last. Check the machine first: erase certificates name you as the witness"
           value={values.acceptDrives}
           set={(acceptDrives) => set({ acceptDrives })}
         />
       )}
       {has("acceptTpm") && isOne && (
-        <Text
+        <TextField
           label="Accept another TPM"
           help='Optional. The digest from the refusal, or "none" if the machine has no TPM any more.'
           value={values.acceptTpm}
@@ -131,42 +81,5 @@ export function VerbFields({ values, set, fields, isOne }: Props) {
         />
       )}
     </>
-  );
-}
-
-function ImageField({ value, set }: { value: string; set(value: string): void }) {
-  const { data, error } = useCall("ImageService/ListImages", { pageSize: 1_000 });
-  const images = data?.images ?? [];
-  return (
-    <>
-      <Field
-        label="Image"
-        help={data && images.length === 0 ? "There is no image yet: rackwright image add NAME --file FILE" : undefined}
-      >
-        {(id) => (
-          <select id={id} value={value} onChange={(event) => set(event.currentTarget.value)}>
-            <option value="">Choose an image</option>
-            {images.map((image) => (
-              <Versions key={image.name} image={image} />
-            ))}
-          </select>
-        )}
-      </Field>
-      <Problem error={error} doing="list the images" />
-    </>
-  );
-}
-
-function Versions({ image }: { image: Image }) {
-  const name = short("images", image.name);
-  return (
-    <optgroup label={name}>
-      <option value={image.name}>{name}, its newest version</option>
-      {(image.versions ?? []).map((version) => (
-        <option key={version.name} value={version.name}>
-          {imageShort(version.name)}
-        </option>
-      ))}
-    </optgroup>
   );
 }

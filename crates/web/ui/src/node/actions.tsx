@@ -1,5 +1,4 @@
 import { VerbDialog } from "../actions/dialog";
-import { forbids } from "../actions/may";
 import type { Verb } from "../actions/verb";
 import { VERBS } from "../actions/verbs";
 import type { Row } from "../fleet/row";
@@ -8,6 +7,7 @@ import { openDialog } from "../parts/dialog";
 import { Panel } from "../parts/panel";
 import { Prose } from "../parts/prose";
 import { Copy } from "../parts/text";
+import { forbids } from "../roles";
 import { session } from "../session";
 import type { NodeView } from "./view";
 

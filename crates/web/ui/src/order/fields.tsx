@@ -1,6 +1,6 @@
 import type { SkuCapacity } from "../api";
 import { ImageField } from "../clusters/image-field";
-import { AreaField, Field, SelectField, TextField } from "../parts/form";
+import { AreaField, SelectField, TextField } from "../parts/form";
 import { count } from "../units";
 import type { Wanted } from "./wanted";
 
@@ -45,33 +45,15 @@ export function PlacementFields({ wanted, set, skus, customers }: Props) {
           value={wanted.spares}
           set={(spares) => set({ spares })}
         />
-        <BandwidthField value={wanted.bandwidth} set={(bandwidth) => set({ bandwidth })} />
+        <TextField
+          label="Bandwidth"
+          help="Or nodes to uplinks, such as 2:1."
+          value={wanted.bandwidth}
+          set={(bandwidth) => set({ bandwidth })}
+          choices={["non-blocking", "best-effort", "2:1"]}
+        />
       </div>
     </>
-  );
-}
-
-function BandwidthField({ value, set }: { value: string; set(value: string): void }) {
-  return (
-    <Field label="Bandwidth" help="Or nodes to uplinks, such as 2:1.">
-      {(id) => (
-        <>
-          <input
-            id={id}
-            type="text"
-            list={`${id}-choices`}
-            autocomplete="off"
-            value={value}
-            onInput={(event) => set(event.currentTarget.value)}
-          />
-          <datalist id={`${id}-choices`}>
-            <option value="non-blocking" />
-            <option value="best-effort" />
-            <option value="2:1" />
-          </datalist>
-        </>
-      )}
-    </Field>
   );
 }
 
