@@ -223,6 +223,13 @@ API_ARGS ?=
 bench-api: deps-bench release ## A call by gRPC, Connect and REST on one connection; prints JSON
 	@target/release/rackwright-bench api $(API_ARGS)
 
+# Arguments of bench-console: CONSOLE_ARGS='--nodes 1000 --many-nodes 10000 --consoles 100'.
+CONSOLE_ARGS ?=
+
+.PHONY: bench-console
+bench-console: deps-bench release ## The web console in Chromium with 10,000 and 100,000 nodes, and 500 idle consoles; prints JSON
+	@target/release/rackwright-bench console $(CONSOLE_ARGS)
+
 # Arguments of bench-placement: PLACEMENT_ARGS='validation', 'plan', 'latency --pods 98', or 'trace --days 30'.
 PLACEMENT_ARGS ?=
 
