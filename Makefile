@@ -48,7 +48,7 @@ demo-cluster: deps-cluster build ## Two customers get clusters of 128 simulated 
 took = TIMEFORMAT='test: $(1) took %0lR'; time
 .PHONY: test linted-build
 test: deps ## Everything: format, lints, licences, all tests, the real machines included
-	@$(call took,web console) $(MAKE) --no-print-directory web-check test-provider
+	@$(call took,web console) $(MAKE) --no-print-directory web-check test-provider test-foreign-clients
 	@$(call took,lints and build with images) $(MAKE) --no-print-directory -j2 linted-build images
 	@$(call took,testing) cargo nextest run --locked --workspace --cargo-profile $(PROFILE)
 	@$(call took,testing with OpenSSL) $(MAKE) --no-print-directory test-platform-tls
@@ -106,6 +106,10 @@ web-check: ## Whether crates/web/dist is what `make web` builds
 .PHONY: test-provider
 test-provider: ## Installs the OpenID Connect provider of the tests, from its lock file (needs Node.js 20 and npm)
 	cd tests/oidc-provider && npm ci --no-audit --no-fund --silent
+
+.PHONY: test-foreign-clients
+test-foreign-clients: ## Installs a client of the API that is not ours, from its lock file (needs Node.js 20 and npm)
+	cd tests/foreign-clients && npm ci --no-audit --no-fund --silent
 
 .PHONY: check
 check: tools ## Before a commit: format, clippy, unit tests, checks of docs and structure; no machine, no database server

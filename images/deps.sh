@@ -66,7 +66,7 @@ openipmi               | test       | ipmi_sim, a BMC that speaks IPMI only (the
 procps                 | test       | kill: programs that a test ends
 chromium               | test bench | a browser that opens the web console
 chromium-driver        | test bench | drives it
-npm                    | test       | builds the web console once more and compares; installs the OpenID Connect provider of the tests
+npm                    | test       | builds the web console once more and compares; installs an OpenID Connect provider and a client of the API for the tests
 '
 
 say() { printf 'deps: %s\n' "$*" >&2; }

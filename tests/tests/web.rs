@@ -6,6 +6,8 @@
 mod browser;
 #[path = "web/curl.rs"]
 mod curl;
+#[path = "web/foreign.rs"]
+mod foreign;
 #[path = "web/forms.rs"]
 mod forms;
 #[path = "web/provider.rs"]
