@@ -10,5 +10,7 @@ mod curl;
 mod foreign;
 #[path = "web/forms.rs"]
 mod forms;
+#[path = "web/kept.rs"]
+mod kept;
 #[path = "web/provider.rs"]
 mod provider;
