@@ -48,7 +48,7 @@ demo-cluster: deps-cluster build ## Two customers get clusters of 128 simulated 
 took = TIMEFORMAT='test: $(1) took %0lR'; time
 .PHONY: test linted-build
 test: deps ## Everything: format, lints, licences, all tests, the real machines included
-	@$(call took,web console) $(MAKE) --no-print-directory web-check test-provider
+	@$(call took,web console) $(MAKE) --no-print-directory web-check test-provider test-foreign-clients
 	@$(call took,lints and build with images) $(MAKE) --no-print-directory -j2 linted-build images
 	@$(call took,testing) cargo nextest run --locked --workspace --cargo-profile $(PROFILE)
 	@$(call took,testing with OpenSSL) $(MAKE) --no-print-directory test-platform-tls
@@ -106,6 +106,10 @@ web-check: ## Whether crates/web/dist is what `make web` builds
 .PHONY: test-provider
 test-provider: ## Installs the OpenID Connect provider of the tests, from its lock file (needs Node.js 20 and npm)
 	cd tests/oidc-provider && npm ci --no-audit --no-fund --silent
+
+.PHONY: test-foreign-clients
+test-foreign-clients: ## Installs a client of the API that is not ours, from its lock file (needs Node.js 20 and npm)
+	cd tests/foreign-clients && npm ci --no-audit --no-fund --silent
 
 .PHONY: check
 check: tools ## Before a commit: format, clippy, unit tests, checks of docs and structure; no machine, no database server
@@ -222,6 +226,13 @@ API_ARGS ?=
 .PHONY: bench-api
 bench-api: deps-bench release ## A call by gRPC, Connect and REST on one connection; prints JSON
 	@target/release/rackwright-bench api $(API_ARGS)
+
+# Arguments of bench-console: CONSOLE_ARGS='--nodes 1000 --many-nodes 10000 --consoles 100'.
+CONSOLE_ARGS ?=
+
+.PHONY: bench-console
+bench-console: deps-bench release ## The web console in Chromium with 10,000 and 100,000 nodes, and 500 idle consoles; prints JSON
+	@target/release/rackwright-bench console $(CONSOLE_ARGS)
 
 # Arguments of bench-placement: PLACEMENT_ARGS='validation', 'plan', 'latency --pods 98', or 'trace --days 30'.
 PLACEMENT_ARGS ?=

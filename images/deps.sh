@@ -64,9 +64,9 @@ ipmitool               | test       | BMCs at ipmi:// (also on the machines of a
 openvswitch-switch     | test       | a real Ethernet switch (the tests start it in namespaces of their own; as a service it stays off)
 openipmi               | test       | ipmi_sim, a BMC that speaks IPMI only (the tests start it; as a service it stays off)
 procps                 | test       | kill: programs that a test ends
-chromium               | test       | a browser that opens the web console
-chromium-driver        | test       | drives it
-npm                    | test       | builds the web console once more and compares; installs the OpenID Connect provider of the tests
+chromium               | test bench | a browser that opens the web console
+chromium-driver        | test bench | drives it
+npm                    | test       | builds the web console once more and compares; installs an OpenID Connect provider and a client of the API for the tests
 '
 
 say() { printf 'deps: %s\n' "$*" >&2; }

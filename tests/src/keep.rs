@@ -23,9 +23,13 @@ pub fn print_commands(config: &Path) {
     println!("  rackwright node list");
 }
 
-/// Prints a login to the web console, and another one at each Enter, until Ctrl-C.
-pub async fn with_logins(site: &Site) {
+/// Prints how to use the CLI and a login to the web console, and another login at each Enter, until Ctrl-C. `before` are
+/// commands that another terminal needs first.
+pub async fn with_logins(site: &Site, before: &[String]) {
     println!("\nKEEP=1: everything goes on running until Ctrl-C. To use the CLI in another terminal:");
+    for command in before {
+        println!("  {command}");
+    }
     print_commands(&site.dir().join("cli"));
     println!("\nThe browser warns of the certificate, which the authority of this demo has issued.");
     let (sender, mut enters) = mpsc::unbounded_channel();

@@ -10,6 +10,7 @@ pub mod ipmi;
 pub mod keep;
 pub mod member;
 pub mod neighbour;
+pub mod outside;
 pub mod plane;
 pub mod ports;
 pub mod process;

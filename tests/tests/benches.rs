@@ -74,6 +74,41 @@ fn the_api_benchmark_compares_the_forms_of_a_call() {
     }
 }
 
+/// `make bench-console` with few nodes and consoles.
+#[test]
+fn the_console_benchmark_measures_pages_and_idle_consoles() {
+    let mut command = Command::new(program("rackwright-bench"));
+    command.args(["console", "--nodes", "12", "--many-nodes", "24", "--idle-nodes", "4"]);
+    command.args(["--consoles", "20", "--window", "2s", "--rounds", "2"]);
+    let (lines, is_success) = lines(&mut command);
+    assert!(is_success, "{lines:?}");
+    let figures: Vec<&str> = lines.iter().filter_map(|line| line["figure"].as_str()).collect();
+    let wanted = [
+        "first-rows",
+        "scroll-frame",
+        "change-visible",
+        "filter-rack",
+        "filter-room",
+        "heat-map-redraw",
+        "idle-background",
+        "idle-shown",
+    ];
+    assert_eq!(figures, wanted, "{lines:?}");
+    for line in &lines {
+        positive(line, &["aim", "measured"]);
+        assert!(line["is_met"].is_boolean(), "{line}");
+        match line["unit"].as_str() {
+            Some("ms") => positive(line, &["value", "worst"]),
+            // A control plane that does little may show the same time before and after.
+            _ => assert_eq!(
+                (&line["unit"], &line["consoles"]),
+                (&"cores".into(), &20.into()),
+                "{line}"
+            ),
+        }
+    }
+}
+
 /// `make bench-placement` with one pod and one measured day. The program also fails if placement is slower than its aim, which
 /// these unoptimised programs may be: the exit status is ignored.
 #[test]

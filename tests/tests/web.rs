@@ -8,7 +8,11 @@ mod browser;
 mod cluster;
 #[path = "web/curl.rs"]
 mod curl;
+#[path = "web/foreign.rs"]
+mod foreign;
 #[path = "web/forms.rs"]
 mod forms;
+#[path = "web/kept.rs"]
+mod kept;
 #[path = "web/provider.rs"]
 mod provider;

@@ -63,6 +63,9 @@ pub struct FleetArgs {
     /// Directory with rackwrightd and rackwright-sim (default: the directory of this program)
     #[arg(long, value_name = "DIR")]
     pub programs: Option<PathBuf>,
+    /// Whether the control plane serves the web console.
+    #[arg(skip)]
+    pub has_console: bool,
 }
 
 impl FleetArgs {
@@ -85,6 +88,7 @@ impl FleetArgs {
             patience: Duration::from_secs(600),
             keep: None,
             programs,
+            has_console: false,
         }
     }
 }
@@ -98,6 +102,32 @@ pub struct ApiArgs {
     /// Number of calls of each method in each form and round
     #[arg(long, default_value_t = 5000, value_name = "N")]
     pub calls: usize,
+    /// Directory with rackwrightd and rackwright-sim (default: the directory of this program)
+    #[arg(long, value_name = "DIR")]
+    pub programs: Option<PathBuf>,
+}
+
+/// `rackwright-bench console`
+#[derive(Debug, Clone, Args)]
+pub struct ConsoleArgs {
+    /// Nodes of the first part: first rows, scrolling, changes
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    pub nodes: usize,
+    /// Nodes of the second part: filters, heat map
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    pub many_nodes: usize,
+    /// Open consoles of the third part
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    pub consoles: usize,
+    /// Nodes of the third part
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    pub idle_nodes: usize,
+    /// Time for which the third part measures the control plane, each time
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "60s")]
+    pub window: Duration,
+    /// Number of measurements of a figure; the median counts
+    #[arg(long, default_value_t = 9, value_name = "N")]
+    pub rounds: usize,
     /// Directory with rackwrightd and rackwright-sim (default: the directory of this program)
     #[arg(long, value_name = "DIR")]
     pub programs: Option<PathBuf>,

@@ -3,6 +3,7 @@
 mod alone;
 mod api;
 mod args;
+mod console;
 mod fleet;
 mod identity;
 mod meter;
@@ -45,6 +46,11 @@ enum BenchCommand {
     ///
     /// Starts rackwrightd with inspected machines. Prints one JSON object per line: one for each method and form.
     Api(args::ApiArgs),
+    /// Measure the web console in headless Chromium, and what open consoles cost
+    ///
+    /// Starts rackwrightd with simulated machines, and drives Chromium by chromedriver. Prints one JSON object per line: one
+    /// for each figure, with its aim.
+    Console(args::ConsoleArgs),
 }
 
 /// Runs the program with the process's own arguments and returns its exit code. `docs/cli.md` lists the exit codes.
@@ -67,6 +73,7 @@ async fn run(cx: &Cx, command: BenchCommand) -> Result<(), CliError> {
         match command {
             BenchCommand::Fleet(args) => fleet::run(cx, args).await,
             BenchCommand::Api(args) => api::run(cx, args).await,
+            BenchCommand::Console(args) => console::run(cx, args).await,
         }
     };
     tokio::select! {

@@ -1,5 +1,6 @@
 //! The calls of each phase: enrol, deploy, release, list.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +29,8 @@ const BATCH: usize = 1000;
 const IMAGE_MIB: usize = 8;
 const IMAGE: &str = "bench";
 
-fn mutation() -> Option<Mutation> {
+/// A mutation with a new key.
+pub fn mutation() -> Option<Mutation> {
     Some(Mutation {
         idempotency_key: fresh_key(),
         resource_version: String::new(),
@@ -75,9 +77,20 @@ fn noise(len: usize) -> Vec<u8> {
 
 /// Enrols all machines, batch by batch.
 pub async fn enrol(client: &Client, machines: &[Machine]) -> Result<(), CliError> {
-    for batch in machines.chunks(BATCH) {
-        let one = |machine: &Machine| EnrollNodeRequest {
+    enrol_labelled(client, machines, |_| HashMap::new()).await
+}
+
+/// Enrols all machines, batch by batch; `labels` gives the labels of each by its place in the list.
+pub async fn enrol_labelled(
+    client: &Client,
+    machines: &[Machine],
+    labels: impl Fn(usize) -> HashMap<String, String>,
+) -> Result<(), CliError> {
+    let placed: Vec<(usize, &Machine)> = machines.iter().enumerate().collect();
+    for batch in placed.chunks(BATCH) {
+        let one = |(place, machine): &(usize, &Machine)| EnrollNodeRequest {
             node_id: machine.id.clone(),
+            labels: labels(*place),
             spec: Some(NodeSpec {
                 bmc: Some(machine.bmc()),
                 ..NodeSpec::default()

@@ -7,8 +7,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rackwright_api::v1::Bmc;
-use rackwright_cli_context::client::Client;
+use rackwright_api::v1::auth_service_client::AuthServiceClient;
+use rackwright_api::v1::{Bmc, CreateTokenRequest, Role};
+use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::{Cx, login, tls};
 use rackwright_free_port::free_port;
@@ -20,6 +21,7 @@ use tokio::process::{Child, Command};
 
 use crate::args::{FleetArgs, IdentityArg, StoreArg};
 use crate::meter::{self, Process};
+use crate::phases::mutation;
 
 /// The simulated machines' own addresses, which are the default of `rackwright-sim`, and the part of them for machines
 /// without a node.
@@ -72,6 +74,7 @@ struct Ports {
     dhcp: u16,
     /// The port where PXE clients request their boot file; no client does so here.
     proxy: u16,
+    web: u16,
 }
 
 impl Ports {
@@ -85,6 +88,7 @@ impl Ports {
             ssh: free_port()?,
             dhcp: free_port()?,
             proxy: free_port()?,
+            web: free_port()?,
         })
     }
 }
@@ -113,7 +117,13 @@ pub struct TestBed {
     database: Option<String>,
     daemon: Child,
     simulator: Child,
+    server: String,
+    call_timeout: Duration,
     pub client: Arc<Client>,
+    /// The authority of the control plane's certificates, in PEM.
+    pub authority: String,
+    /// The address of the web console.
+    pub web: String,
     pub machines: Vec<Machine>,
 }
 
@@ -143,8 +153,10 @@ impl TestBed {
             let file = folder.path().join(name);
             std::fs::write(&file, name).map_err(|e| CliError::file("write", &file, e))?;
         }
-        let (daemon, printed) = start_daemon(folder.path(), &programs).await?;
-        let client = operator_client(cx, &printed).await?;
+        let (daemon, printed) = start_daemon(folder.path(), &programs, &[]).await?;
+        let (invitation, call_timeout) = (first_invitation(&printed)?, cx.global.call_timeout);
+        let (context, credential) = login::redeem(&invitation, call_timeout).await?;
+        let authority = credential.ca_pem.clone();
         Ok(Self {
             folder,
             programs,
@@ -152,7 +164,11 @@ impl TestBed {
             database: args.database.clone(),
             daemon,
             simulator,
-            client,
+            server: context.servers.first().cloned().unwrap_or_default(),
+            call_timeout,
+            client: Client::of_credential(&context, credential, call_timeout).map(Arc::new)?,
+            authority,
+            web: format!("https://127.0.0.1:{}", ports.web),
             machines,
         })
     }
@@ -195,8 +211,35 @@ impl TestBed {
         let killed = self.daemon.kill().await;
         killed.map_err(|e| CliError::io("kill the control plane", e))?;
         let begun = Instant::now();
-        (self.daemon, _) = start_daemon(self.folder.path(), &self.programs).await?;
+        (self.daemon, _) = start_daemon(self.folder.path(), &self.programs, &[]).await?;
         Ok(begun.elapsed().as_secs_f64())
+    }
+
+    /// Starts the control plane again, paused: it answers and does not work on any machine.
+    pub async fn pause(&mut self) -> Result<(), CliError> {
+        let killed = self.daemon.kill().await;
+        killed.map_err(|e| CliError::io("kill the control plane", e))?;
+        (self.daemon, _) = start_daemon(self.folder.path(), &self.programs, &["--paused"]).await?;
+        Ok(())
+    }
+
+    /// A client for a new member who may see everything.
+    pub async fn join(&self, member: &str) -> Result<Client, CliError> {
+        let request = CreateTokenRequest {
+            member: member.to_owned(),
+            role: Role::Viewer as i32,
+            mutation: mutation(),
+            ..CreateTokenRequest::default()
+        };
+        let invited = rpc!(self.client, AuthServiceClient.create_token, "invite a member", request).await?;
+        let invitation = login::Invitation {
+            servers: vec![self.server.clone()],
+            tls_name: None,
+            ca_sha256: tls::parse_pin(&invited.ca_sha256).map_err(CliError::BadAnswer)?,
+            token: SecretString::from(invited.token),
+        };
+        let (context, credential) = login::redeem(&invitation, self.call_timeout).await?;
+        Client::of_credential(&context, credential, self.call_timeout)
     }
 }
 
@@ -271,15 +314,17 @@ async fn start_simulator(
 }
 
 /// Starts the control plane and returns its output until it was ready.
-async fn start_daemon(folder: &Path, programs: &Path) -> Result<(Child, String), CliError> {
+async fn start_daemon(folder: &Path, programs: &Path, further: &[&str]) -> Result<(Child, String), CliError> {
     let mut command = program(programs, "rackwrightd")?;
     command
         .arg("serve")
         .arg("--config")
         .arg(folder.join("rackwrightd.yaml"))
+        .args(further)
         .stdout(Stdio::piped())
         .stderr(log(folder, "rackwrightd.log")?);
     let mut child = command.spawn().map_err(|e| CliError::io("start rackwrightd", e))?;
+    let is_ready = |line: &str| line.starts_with("rackwrightd is ready") || line.starts_with("rackwrightd is paused");
     let ready = async {
         let mut printed = String::new();
         let Some(out) = child.stdout.take() else { return printed };
@@ -287,14 +332,16 @@ async fn start_daemon(folder: &Path, programs: &Path) -> Result<(Child, String),
         while let Ok(Some(line)) = lines.next_line().await {
             printed.push_str(&line);
             printed.push('\n');
-            if line.starts_with("rackwrightd is ready") {
+            if is_ready(&line) {
                 break;
             }
         }
+        // What the control plane prints later is read, too: it could not go on with a full or closed pipe.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         printed
     };
     let printed = tokio::time::timeout(START_LIMIT, ready).await.unwrap_or_default();
-    if printed.contains("rackwrightd is ready") {
+    if printed.lines().any(is_ready) {
         return Ok((child, printed));
     }
     let log = tail(&folder.join("rackwrightd.log"));
@@ -309,8 +356,8 @@ fn tail(path: &Path) -> String {
     lines[lines.len().saturating_sub(10)..].join("\n")
 }
 
-/// A client for the first operator, with the invitation from the control plane's output.
-async fn operator_client(cx: &Cx, printed: &str) -> Result<Arc<Client>, CliError> {
+/// The invitation of the first operator, from the control plane's output.
+fn first_invitation(printed: &str) -> Result<login::Invitation, CliError> {
     let after = |flag: &str| {
         let mut words = printed.split_whitespace().skip_while(|word| *word != flag).skip(1);
         words.next().map(str::to_owned).ok_or_else(|| {
@@ -319,14 +366,12 @@ async fn operator_client(cx: &Cx, printed: &str) -> Result<Arc<Client>, CliError
             ))
         })
     };
-    let invitation = login::Invitation {
+    Ok(login::Invitation {
         servers: vec![after("--server")?],
         tls_name: None,
         ca_sha256: tls::parse_pin(&after("--ca-sha256")?).map_err(CliError::BadAnswer)?,
         token: SecretString::from(after("--token")?),
-    };
-    let (context, credential) = login::redeem(&invitation, cx.global.call_timeout).await?;
-    Client::of_credential(&context, credential, cx.global.call_timeout).map(Arc::new)
+    })
 }
 
 fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
@@ -350,8 +395,13 @@ fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
         ssh,
         dhcp,
         proxy,
+        web,
         ..
     } = ports;
+    let web = match args.has_console {
+        true => format!("web: {{listen: \"127.0.0.1:{web}\"}}\n"),
+        false => String::new(),
+    };
     format!(
         "data_dir: {folder}/data\nstorage: {{reserve_mib: 256}}\nsite: bench\n{database}\
          api:\n  listen: 127.0.0.1:{api}\n  names: [127.0.0.1, localhost]\n\
@@ -361,7 +411,7 @@ fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
          http_port: {boot}\n    tftp_port: {tftp}\n    first_stages: {{}}\n    \
          dhcp:\n      server:\n        subnets:\n        - network: {HOSTS}\n          pool: {{{HOSTS_POOL}}}\n\
          ssh_port: {ssh}\n\
-         identity: {{tpm: {tpm}}}\n\
+         identity: {{tpm: {tpm}}}\n{web}\
          policy: {{power_off_s: {power_off_s}}}\n\
          power_watch: {{interval_s: {interval_s}, recheck_s: {recheck_s}, streamed_s: {streamed_s}, streams: {streams}}}\n"
     )

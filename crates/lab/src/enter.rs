@@ -108,6 +108,18 @@ pub struct Outcome {
 /// # Errors
 /// [`LabError::Missing`] if the machine lacks a requirement of a namespace; [`LabError::File`] for the lab's folder.
 pub fn enter(reentry: Reentry<'_>) -> Result<Entered, LabError> {
+    enter_with(reentry, |_| Ok(()))
+}
+
+/// Like [`enter`]. Outside, calls `prepare` with the lab's folder before the inside starts: it may start threads, which last
+/// as long as the lab. Unix sockets in the folder connect both sides.
+///
+/// # Errors
+/// As [`enter`]; [`LabError::File`] also if `prepare` fails.
+pub fn enter_with(
+    reentry: Reentry<'_>,
+    prepare: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> Result<Entered, LabError> {
     match env::var(STAGE).as_deref() {
         Ok("init") => init(),
         Ok("inside") => {
@@ -116,7 +128,7 @@ pub fn enter(reentry: Reentry<'_>) -> Result<Entered, LabError> {
             fs::write(&marker, "").map_err(LabError::file("write", &marker))?;
             Ok(Entered::Inside(namespace))
         }
-        _ => outside(reentry).map(Entered::Outside),
+        _ => outside(reentry, prepare).map(Entered::Outside),
     }
 }
 
@@ -163,7 +175,7 @@ fn lock(link: &Link) -> MutexGuard<'_, Option<UnixStream>> {
     link.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn outside(reentry: Reentry<'_>) -> Result<Outcome, LabError> {
+fn outside(reentry: Reentry<'_>, prepare: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<Outcome, LabError> {
     doctor::require_namespace()?;
     let state = StateDir::create()?;
     let socket = state.path().join(SOCKET);
@@ -171,6 +183,7 @@ fn outside(reentry: Reentry<'_>) -> Result<Outcome, LabError> {
     let forward = matches!(reentry, Reentry::SameArguments)
         .then(block_signals)
         .transpose()?;
+    prepare(state.path()).map_err(LabError::file("prepare", state.path()))?;
     let mut command = namespace_command(reentry, state.path())?;
     let failed = |error: std::io::Error| LabError::Command {
         command: "setpriv … unshare".into(),

@@ -43,7 +43,7 @@ mod state;
 pub use accelerator::Accelerator;
 pub use config::{Consoles, DiskKind, Firmware, LabConfig, NetworkRom};
 pub use doctor::{Check, examine};
-pub use enter::{Entered, Namespace, Outcome, Reentry, enter, run_test};
+pub use enter::{Entered, Namespace, Outcome, Reentry, enter, enter_with, run_test};
 pub use error::LabError;
 pub use file::{BmcEntry, DiskEntry, LabFile, MachineEntry};
 pub use ipmi::IpmiBmc;

@@ -5,21 +5,28 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rackwright_lab::{self as lab, Entered, Firmware, Lab, LabConfig, Namespace, Reentry};
 use rackwright_store::Store;
-use rackwright_tests::keep;
 use rackwright_tests::site::{Settings, Site};
-use rackwright_tests::timing;
+use rackwright_tests::{keep, outside, timing};
 
 const NODES: [&str; 2] = ["gpu-001", "gpu-002"];
 /// Upper aim for the seconds of a deploy that are ours and not the machine's.
 const AIM_S: f64 = 3.0;
+/// The listener of the web console, inside of the namespace.
+const CONSOLE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7080));
 
 fn main() -> ExitCode {
-    let namespace = match lab::enter(Reentry::SameArguments) {
+    let offer = |folder: &Path| match keep::is_wanted() {
+        true => outside::offer(folder),
+        false => Ok(()),
+    };
+    let namespace = match lab::enter_with(Reentry::SameArguments, offer) {
         Ok(Entered::Inside(namespace)) => namespace,
         Ok(Entered::Outside(outcome)) if outcome.status.success() => return ExitCode::SUCCESS,
         Ok(Entered::Outside(_)) => return ExitCode::FAILURE,
@@ -89,7 +96,14 @@ async fn demo(namespace: &Namespace) -> ExitCode {
         }
     };
     let dir = namespace.state_dir().join("site");
-    let site = Site::start(&dir, &Settings::default()).await;
+    let settings = match outside::public_url(namespace.state_dir()) {
+        Some(url) => Settings {
+            further: format!("web: {{listen: \"{CONSOLE}\", public_url: \"{url}\"}}\n"),
+            ..Settings::default()
+        },
+        None => Settings::default(),
+    };
+    let site = Site::start(&dir, &settings).await;
     say("The control plane runs: one process, an embedded database. The first operator has logged in.");
     let mut demo = Demo { site, failed: false };
     demo.run(&["whoami"]);
@@ -100,7 +114,9 @@ async fn demo(namespace: &Namespace) -> ExitCode {
     let ours = times(&store, &lab).await;
     let Demo { site, failed } = demo;
     println!("The whole demo took {:.0} s.", started.elapsed().as_secs_f64());
-    keep(namespace).await;
+    if keep::is_wanted() {
+        keep(namespace, &site).await;
+    }
     site.stop().await;
     if let Err(error) = lab.stop().await {
         eprintln!("the lab did not end in order: {error}");
@@ -184,14 +200,13 @@ async fn times(store: &Store, lab: &Lab) -> Vec<f64> {
     ours
 }
 
-/// With KEEP=1 everything keeps running until Ctrl-C.
-async fn keep(namespace: &Namespace) {
-    if !keep::is_wanted() {
-        return;
+/// Everything keeps running until Ctrl-C. A browser outside of the namespace reaches the web console.
+async fn keep(namespace: &Namespace, site: &Site) {
+    let enter = [format!("sudo nsenter --target {} --net --pid --mount", namespace.pid())];
+    tokio::select! {
+        served = outside::serve(namespace.state_dir(), CONSOLE) => {
+            eprintln!("the web console cannot be reached from outside of the namespace: {served:?}");
+        }
+        () = keep::with_logins(site, &enter) => {}
     }
-    let dir = namespace.state_dir().join("site");
-    say("KEEP=1: everything goes on running until Ctrl-C. To look around, in another terminal:");
-    println!("  sudo nsenter --target {} --net --pid --mount", namespace.pid());
-    keep::print_commands(&dir.join("cli"));
-    let _ = tokio::time::timeout(Duration::from_secs(24 * 3600), tokio::signal::ctrl_c()).await;
 }

@@ -48,7 +48,7 @@ async fn main() -> ExitCode {
     let failed = demo.failed;
     println!("\nThe whole demo took {:.0} s.", begun.elapsed().as_secs_f64());
     if keep::is_wanted() {
-        keep::with_logins(&demo.site).await;
+        keep::with_logins(&demo.site, &[]).await;
     }
     demo.stop().await;
     if failed {
