@@ -1,7 +1,7 @@
 //! The ledger of jobs makes destructive commands safe to repeat.
 //!
-//! It has one entry per operation id. The entry is written and synced before the job begins, and again when the job ends. The rules
-//! ([`Ledger::consider`]) are a pure function of the entries, the job and the running operation:
+//! It has one entry per operation id. The entry is written and synced before the job begins, and again when the job ends.
+//! The rules ([`Ledger::consider`]) are a pure function of the entries, the job and the running operation:
 //!
 //! 1. A known operation id is answered with its report: running, succeeded, failed or refused. The job never runs
 //!    again. A refusal is final too: the control plane may have moved on, and a late repeat must not start the job.

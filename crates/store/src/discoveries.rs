@@ -18,7 +18,8 @@ pub struct DiscoveryRow {
     pub created_at: Timestamp,
     /// Time of the end; none: not ended.
     pub ended_at: Option<Timestamp>,
-    /// `listening` (waits for announcements), `looking` (probes targets), `judging` (compares findings with nodes) or `done`.
+    /// `listening` (waits for announcements), `looking` (probes targets), `judging` (compares findings with nodes) or
+    /// `done`.
     pub phase: String,
     /// Why the discovery failed or is incomplete; empty: it did not fail.
     pub message: String,

@@ -68,8 +68,7 @@ fn session(row: &Row) -> Result<SessionRow> {
         "api-key" => SessionKind::ApiKey,
         other => return Err(corrupt("session", &id, format!("unknown kind {other:?}"))),
     };
-    let epoch = row.try_get::<i64>("epoch")?;
-    let epoch = u64::try_from(epoch).map_err(|error| corrupt("session", &id, error))?;
+    let epoch = row.unsigned("epoch", "session", &id)?;
     Ok(SessionRow {
         id,
         kind,

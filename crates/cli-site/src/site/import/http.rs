@@ -1,4 +1,5 @@
-//! GET over HTTP/1.1 from one origin, without proxies: limits on time and size, no redirects, and a token that is never shown.
+//! GET over HTTP/1.1 from one origin, without proxies. Time and size are limited, redirects are not followed, and the token
+//! is not shown.
 
 use std::error::Error as StdError;
 use std::path::Path;
