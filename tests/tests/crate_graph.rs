@@ -1,5 +1,5 @@
 //! The division into crates, as data: allowed uses between crates, and dependencies that are restricted.
-//! `docs/architecture.md` gives the reasons.
+//! `docs/crates.md` gives the reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -198,7 +198,7 @@ fn paths_that_pages_name_are_there() {
 /// Pages for newcomers, and the most lines of each.
 const FIRST_PAGES: &[(&str, usize)] = &[
     ("README.md", 120),
-    ("docs/architecture.md", 180),
+    ("docs/architecture.md", 145),
     ("CONTRIBUTING.md", 120),
 ];
 

@@ -1,15 +1,15 @@
 //! The ledger of jobs makes destructive commands safe to repeat.
 //!
-//! It has one entry per operation id, written and synced before the job begins and again when it ends. The rules
-//! ([`Ledger::consider`]) are a pure function of the entries, the job and the running operation:
+//! It has one entry per operation id. The entry is written and synced before the job begins, and again when the job ends.
+//! The rules ([`Ledger::consider`]) are a pure function of the entries, the job and the running operation:
 //!
-//! 1. A known operation id is answered with its report: running, succeeded, failed or refused. It never runs again. A
-//!    refusal is final too: the control plane may have moved on, and a late repeat must not start the job.
+//! 1. A known operation id is answered with its report: running, succeeded, failed or refused. The job never runs
+//!    again. A refusal is final too: the control plane may have moved on, and a late repeat must not start the job.
 //! 2. A claim generation below the highest known one is refused with `stale-generation`.
 //! 3. While a job runs, every other job is refused with `busy`.
 //!
 //! The file is a sequence of records: length (u32, little endian), the first 8 bytes of the SHA-256 of the payload, the
-//! payload (a [`JobReport`] in protobuf). An incomplete or damaged last record was never acknowledged and is dropped.
+//! payload (a [`JobReport`] in protobuf). An incomplete or damaged last record is dropped: it was never acknowledged.
 //! Damage anywhere else is an error, because a ledger with holes could run a job twice.
 //!
 //! A job that is running when the ledger is opened was interrupted by the end of the agent: it is marked failed,
@@ -28,7 +28,7 @@ use thiserror::Error;
 
 use crate::clock;
 
-/// Maximum number of operations in one boot; further jobs are refused. A machine normally has a handful.
+/// Maximum number of operations in one boot; further jobs are refused. A boot normally has fewer than ten.
 pub const MAX_OPERATIONS: usize = 1024;
 /// Longest operation id, in bytes.
 pub const MAX_OPERATION_ID_BYTES: usize = 128;
@@ -36,7 +36,7 @@ pub const MAX_OPERATION_ID_BYTES: usize = 128;
 const MAX_RECORD_BYTES: usize = 4 << 20;
 const HEADER_BYTES: usize = 12;
 
-/// Why the ledger cannot be used. All are permanent: the agent must not accept jobs without it.
+/// Why the ledger cannot be used. Each fault is permanent: the agent accepts no job without a ledger.
 #[derive(Debug, Error)]
 pub enum LedgerError {
     /// The file cannot be read or written.
@@ -77,7 +77,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Creates a ledger that ends with the process.
+    /// Creates a ledger without a file. It is lost when the process ends.
     pub fn in_memory() -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -100,7 +100,7 @@ impl Ledger {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(io(error)),
         };
-        let (reports, whole) = read_records(&content).map_err(|offset| LedgerError::Damaged {
+        let (reports, intact_bytes) = read_records(&content).map_err(|offset| LedgerError::Damaged {
             path: path.to_owned(),
             offset,
         })?;
@@ -110,7 +110,7 @@ impl Ledger {
             .mode(0o600)
             .open(path)
             .map_err(io)?;
-        file.set_len(whole as u64).map_err(io)?;
+        file.set_len(intact_bytes as u64).map_err(io)?;
         let mut ledger = Self {
             entries: BTreeMap::new(),
             generation: 0,
@@ -119,12 +119,12 @@ impl Ledger {
         for report in reports {
             ledger.remember(report);
         }
-        let cut_off: Vec<JobReport> = ledger
+        let interrupted: Vec<JobReport> = ledger
             .reports()
-            .filter(|r| r.state() == JobState::Running)
+            .filter(|report| report.state() == JobState::Running)
             .cloned()
             .collect();
-        for mut report in cut_off {
+        for mut report in interrupted {
             let message = "the agent ended while the job was running; the job is incomplete".to_owned();
             report.set_state(JobState::Failed);
             report.error = Some(JobError {
@@ -148,12 +148,12 @@ impl Ledger {
         self.entries.get(operation)
     }
 
-    /// The highest known claim generation, from any source.
+    /// The highest claim generation known from entries, the control plane or a drive.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Raises the known generation to one from the control plane or from a drive.
+    /// Raises the known generation to `generation`, which the control plane or a drive reported.
     pub fn raise_generation(&mut self, generation: u64) {
         self.generation = self.generation.max(generation);
     }
@@ -210,7 +210,7 @@ impl Ledger {
         Verdict::Begin
     }
 
-    /// Writes an entry to the file and syncs it; after the return it survives the process.
+    /// Writes an entry to the file and syncs the file. From then on the entry survives the end of the process.
     ///
     /// # Errors
     /// The file cannot be written. The entry is then not in the ledger, and the job must not begin.
@@ -259,37 +259,37 @@ pub fn refused_report(job: &Job, error: JobError) -> JobReport {
     }
 }
 
-/// The report of a completed job.
-pub fn ended_report(begun_report: JobReport, outcome: Result<Option<JobResult>, JobError>) -> JobReport {
+/// The report of a job that succeeded or failed.
+pub fn ended_report(begun: JobReport, outcome: Result<Option<JobResult>, JobError>) -> JobReport {
     let end_time = Some(clock::timestamp());
     match outcome {
         Ok(result) => JobReport {
             state: JobState::Succeeded.into(),
             result,
             end_time,
-            ..begun_report
+            ..begun
         },
         Err(error) => JobReport {
             state: JobState::Failed.into(),
             error: Some(error),
             end_time,
-            ..begun_report
+            ..begun
         },
     }
 }
 
-fn check(payload: &[u8]) -> [u8; 8] {
+fn checksum(payload: &[u8]) -> [u8; 8] {
     let digest = ring::digest::digest(&ring::digest::SHA256, payload);
-    let mut check = [0; 8];
-    check.copy_from_slice(&digest.as_ref()[..8]);
-    check
+    let mut checksum = [0; 8];
+    checksum.copy_from_slice(&digest.as_ref()[..8]);
+    checksum
 }
 
 fn encode(report: &JobReport) -> Vec<u8> {
     let payload = report.encode_to_vec();
     let mut record = Vec::with_capacity(HEADER_BYTES + payload.len());
     record.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-    record.extend_from_slice(&check(&payload));
+    record.extend_from_slice(&checksum(&payload));
     record.extend_from_slice(&payload);
     record
 }
@@ -307,10 +307,10 @@ fn read_records(content: &[u8]) -> Result<(Vec<JobReport>, usize), usize> {
             return Err(offset);
         }
         let Some(payload) = rest.get(..length) else { break };
-        let last = rest.len() == length;
+        let is_last = rest.len() == length;
         match JobReport::decode(payload) {
-            Ok(report) if check(payload) == *expected => reports.push(report),
-            _ if last => break,
+            Ok(report) if checksum(payload) == *expected => reports.push(report),
+            _ if is_last => break,
             _ => return Err(offset),
         }
         offset += HEADER_BYTES + length;
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_keeps_everything_and_fails_what_ran() {
+    fn a_restart_keeps_all_entries_and_fails_the_running_job() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ledger");
         let mut ledger = Ledger::open(&path).unwrap();
@@ -395,9 +395,9 @@ mod tests {
         let ledger = Ledger::open(&path).unwrap();
         assert_eq!(ledger.generation(), 7);
         assert_eq!(ledger.report("a").unwrap().state(), JobState::Succeeded);
-        let cut_off = ledger.report("b").unwrap();
-        assert_eq!(cut_off.state(), JobState::Failed);
-        let error = cut_off.error.as_ref().unwrap();
+        let interrupted = ledger.report("b").unwrap();
+        assert_eq!(interrupted.state(), JobState::Failed);
+        let error = interrupted.error.as_ref().unwrap();
         assert_eq!((error.code.as_str(), error.retryable), ("interrupted", true));
         assert_eq!(
             code(&ledger.consider(&job("b", 7), None)),

@@ -265,7 +265,7 @@ fn import_file(core: &Core, upload: &UploadRow, operation: &OperationId, cancel:
         let checked = core.space.check(core.chunks.root(), bytes);
         checked.map_err(|full| format!("{full}; {}", space::HINT))
     };
-    request.room = SpaceCheck(&room);
+    request.space_check = SpaceCheck(&room);
     let progress = |p: ImportProgress| core.uploads.set_progress(operation, p);
     rackwright_image::import(&request, &core.chunks, &progress, cancel).map_err(|e| (code_of(&e), chain(&e)))
 }

@@ -1,9 +1,8 @@
 //! Changes of an existing cluster: nodes leave or join, and all others stay in place.
 //!
-//! The cluster is taken out of the hall, a new shape is searched with the kept hosts in place, and the cluster is put
-//! back unchanged: only [`Hall::exchange`] changes the hall. The cluster keeps its links if possible. Otherwise other
-//! links are chosen for the whole cluster: a change of links is only bookkeeping until another cluster needs them,
-//! while a node that moves loses its work.
+//! [`amend`] takes the cluster out of the hall, searches a shape that contains the kept hosts, and puts the cluster back
+//! unchanged. [`Hall::exchange`] then makes the change. The cluster keeps its links if possible. Otherwise the whole
+//! cluster gets other links. Other links cost nothing until another cluster needs them; a node that moves loses its work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,9 +21,9 @@ mod seek;
 use narrow::Links;
 
 /// Maximum number of search steps for a change.
-const STEPS: u64 = 200_000;
-/// Number of attempts with smaller growth.
-const TRIES: u32 = 4;
+const STEPS_MAX: u64 = 200_000;
+/// Maximum number of searches for a smaller growth that fits.
+const SMALLER_TRIES: u32 = 4;
 
 /// A change of a cluster's nodes. All nodes not named here stay, in use or as spares.
 #[derive(Debug, Clone, Default)]
@@ -39,14 +38,14 @@ pub struct Change {
     pub spares: u32,
     /// Nodes that must not join, in addition to those that leave.
     pub avoid: BTreeSet<NodeId>,
-    /// The unit to search first for joining nodes, if other nodes of the cluster stay there.
+    /// The unit that is searched first for joining nodes. It counts only if nodes of the cluster stay in this unit.
     pub first: Option<UnitId>,
 }
 
 /// The placement of a cluster after a change. The hall is unchanged. Pass the result to [`Hall::exchange`].
 ///
 /// # Errors
-/// The constraint in the way, and the growth that would fit.
+/// The change does not fit. The refusal names the constraint, and the largest growth that was found to fit.
 pub fn amend(hall: &mut Hall, cluster: ClusterId, change: &Change) -> Result<Placement, Refusal> {
     let before = hall.clusters.get(&cluster).ok_or_else(|| {
         let why = format!("there is no cluster {}", cluster.0);
@@ -74,7 +73,7 @@ struct AmendRequest {
     kept_spares: BTreeSet<NodeId>,
     /// Hosts that must not join, by unit.
     excluded_hosts: BTreeMap<u32, Mask>,
-    /// Labels that other clusters do not share with this one.
+    /// Labels that no joining host may have: other clusters keep apart from this cluster by these labels.
     avoided_labels: BTreeSet<u32>,
     first: Option<u32>,
     /// Number of nodes and spares that join.
@@ -88,8 +87,8 @@ impl AmendRequest {
         let promoted: BTreeSet<NodeId> = change.promoted.iter().copied().collect();
         let own: BTreeSet<NodeId> = before.nodes.iter().chain(&before.spares).copied().collect();
         let spares: BTreeSet<NodeId> = before.spares.iter().copied().collect();
-        let strangers = leaving.iter().find(|n| !own.contains(n));
-        if let Some(node) = strangers.or_else(|| promoted.iter().find(|n| !spares.contains(n))) {
+        let not_in_cluster = leaving.iter().find(|n| !own.contains(n));
+        if let Some(node) = not_in_cluster.or_else(|| promoted.iter().find(|n| !spares.contains(n))) {
             let name = hall.spec.nodes.get(node.at()).map_or("?", |n| n.name.as_str());
             let why = format!(
                 "node {name} is not part of cluster {}, or is not a spare of the cluster",
@@ -126,7 +125,7 @@ impl AmendRequest {
             );
             return Err(refuse::bare_refusal(Constraint::Rails, why));
         }
-        // Clusters that no longer exist have no racks to share or avoid.
+        // A cluster that no longer exists constrains nothing.
         let affinity = &mut request.affinity;
         affinity.near.retain(|(other, _)| hall.clusters.contains_key(other));
         affinity.apart.retain(|(other, _)| hall.clusters.contains_key(other));
@@ -146,19 +145,19 @@ impl AmendRequest {
 
     /// The cheapest placement that keeps the remaining nodes. Tries the cluster's own links first.
     fn find(&self, hall: &mut Hall, before: &Placement) -> Result<Placement, Refusal> {
-        let drawn = hall.spec.skus[self.request.sku.at()].watts * u64::from(self.request.size());
-        if self.joining != (0, 0) && hall.contract_left(&self.request) < drawn {
+        let watts = hall.spec.skus[self.request.sku.at()].watts * u64::from(self.request.size());
+        if self.joining != (0, 0) && hall.contract_left(&self.request) < watts {
             return Err(refuse::explain_change(&self.view(hall), Effort::new(0)));
         }
-        let mut effort = Effort::new(STEPS);
+        let mut effort = Effort::new(STEPS_MAX);
         let mut found: Option<(usize, Placement)> = None;
         for links in Links::of(hall, before) {
-            let below = found.as_ref().map_or(usize::MAX, |f| f.0);
+            let bound = found.as_ref().map_or(usize::MAX, |f| f.0);
             let narrowed = narrow::narrow(hall, before, links);
             let view = self.view(hall);
-            found = seek::seek(&view, &mut effort, self.first, below).or(found);
+            found = seek::seek(&view, &mut effort, self.first, bound).or(found);
             narrow::widen(hall, narrowed);
-            // The optimum: no new unit, on the links tried first.
+            // No new unit is needed: no placement is cheaper.
             if found.as_ref().is_some_and(|f| f.0 == 0) {
                 break;
             }
@@ -183,16 +182,16 @@ impl AmendRequest {
         )
     }
 
-    /// The remaining hosts on their present links. A valid shape stays valid with fewer nodes.
+    /// The kept hosts on their present links. A shape that keeps the rule of links keeps it with fewer nodes too.
     fn unchanged(&self, hall: &Hall, before: &Placement) -> Placement {
-        let left = |share: &UnitShare| Some(self.kept.get(&share.unit.0)).flatten().copied();
-        let alone = self.kept.len() < 2;
+        let kept_hosts = |share: &UnitShare| self.kept.get(&share.unit.0).copied();
+        let is_one_unit = self.kept.len() < 2;
         let units: Vec<UnitShare> = before
             .units
             .iter()
             .filter_map(|share| {
-                let links = if alone { 0 } else { share.links };
-                left(share).map(|hosts| UnitShare { hosts, links, ..*share })
+                let links = if is_one_unit { 0 } else { share.links };
+                kept_hosts(share).map(|hosts| UnitShare { hosts, links, ..*share })
             })
             .collect();
         let pods: BTreeSet<PodId> = units.iter().map(|u| u.pod).collect();
@@ -201,7 +200,7 @@ impl AmendRequest {
         shape::assemble(hall, self.request.clone(), units, cores)
     }
 
-    /// Chooses the spares: those kept, and the last of the joining nodes.
+    /// Chooses the spares: the kept spares, and of the joining nodes the last in the order of hosts.
     fn with_roles(&self, hall: &Hall, mut placement: Placement) -> Placement {
         let mut all = std::mem::take(&mut placement.nodes);
         all.append(&mut placement.spares);
@@ -216,12 +215,12 @@ impl AmendRequest {
         placement
     }
 
-    /// The largest smaller growth that fits, within a few attempts.
+    /// A smaller growth that fits. A bisection of a few searches finds a large one.
     fn smaller(&self, hall: &mut Hall, before: &Placement) -> Option<Nearest> {
         let (nodes, spares) = self.joining;
         let (mut fits, mut too_many) = (0, nodes + spares);
         let mut nearest = None;
-        for _ in 0..TRIES {
+        for _ in 0..SMALLER_TRIES {
             let next = u32::midpoint(fits, too_many);
             if next == fits {
                 break;
@@ -259,7 +258,7 @@ fn by_unit<'a>(hall: &Hall, nodes: impl IntoIterator<Item = &'a NodeId>) -> BTre
     hosts
 }
 
-/// Labels of the clusters that must be apart from this one.
+/// Labels of the hosts of other clusters, by which these clusters keep apart from `cluster`.
 fn avoided_labels(hall: &Hall, cluster: ClusterId) -> BTreeSet<u32> {
     let mut labels = BTreeSet::new();
     for other in hall.clusters.values() {
@@ -304,10 +303,10 @@ impl Hall {
         Some(placement)
     }
 
-    /// Checks whether the links of a placement keep the rule, whether or not the links are free.
+    /// Checks the links of a placement against the rule of links ([`rule`]). Links that other clusters use count as free.
     ///
     /// # Errors
-    /// The first breach.
+    /// The first breach of the rule.
     pub fn check_rule(&self, placement: &Placement) -> Result<(), rule::Breach> {
         let fabric = |share: &UnitShare| self.pods.get(share.pod.at()).map(|pod| pod.fabric);
         let first = placement.units.first();

@@ -225,7 +225,7 @@ impl<'a> View<'a> {
     }
 
     /// The view for a cluster that keeps hosts and is out of the hall temporarily. It gets no hosts in `excluded_hosts`, and
-    /// none with a label in `avoided_labels`, which other clusters do not share with it.
+    /// none with a label in `avoided_labels`, by which other clusters keep apart from it.
     pub fn keeping(
         hall: &'a Hall,
         request: &'a Request,

@@ -1,15 +1,16 @@
 //! Deviations of a running fabric from the site, and the nodes and clusters that they affect.
 //!
-//! [`compare`] turns the findings of [`rackwright_infiniband::check`] into faults with stable ids, so that the caller can tell
-//! new faults from known and fixed ones. [`absent`] does the same for ports that a reading did not find.
+//! [`compare`] turns the findings of [`rackwright_infiniband::check`] into faults with stable ids, so that the caller can
+//! distinguish new, known and fixed faults. [`absent`] does the same for ports that a reading did not find.
 //!
 //! A replaced adapter has ports that no partition contains: its node is impaired until the site file has their GUIDs.
 //! The fault's text names the field of the site file and the GUID.
 //!
-//! A machine without power has no links: that nothing is seen of a node is a fault only while its system should run.
-//! Devices that no plan has are not told here, nor are adapters on the wrong rail in the plan itself, nor names that differ
-//! where GUIDs tell the devices (a customer names the nodes as they like): nothing that is planned is missing by them, and
-//! `rackwright fabric check` tells them.
+//! A machine without power has no links. A node without links is therefore a fault only while its system should run.
+//!
+//! Three kinds of findings are no faults here, because no planned part is missing. `rackwright fabric check` shows them:
+//! unplanned devices, adapters on the wrong rail in the plan itself, and other names of devices that were recognised by
+//! GUID (customers name their nodes as they like).
 
 mod twice;
 
@@ -332,7 +333,7 @@ fn of_cable(
         if hosts.is_disjoint(up) {
             return Vec::new();
         }
-        // Ports by themselves, as a reading of the ports tells them: the only one of a node too, and some of several.
+        // Faults of single ports, as a reading of ports gives them: the only port of a node, or some of several ports.
         let all = hosts.iter().map(|node| site.compute_ports(*node).count()).sum();
         if cables.len() == 1 || fault.devices.len() < all {
             let of_port = |cable: &Cable| {

@@ -2,6 +2,7 @@
 
 use rackwright_lifecycle::{NodeId, Timestamp};
 
+use crate::error::corrupt;
 use crate::sql::{Row, statement};
 use crate::{Result, Store, WriteTx};
 
@@ -68,10 +69,11 @@ impl ContestKind {
         }
     }
 
-    fn parse(text: &str) -> Self {
+    fn parse(text: &str) -> Option<Self> {
         match text {
-            "identity" => Self::Identity,
-            _ => Self::SecondMachine,
+            "" => Some(Self::SecondMachine),
+            "identity" => Some(Self::Identity),
+            _ => None,
         }
     }
 }
@@ -95,8 +97,17 @@ const COLUMNS: &str = "SELECT node_id, boot, state_since, powered_on_at, mac, ad
                        bmc_secret FROM agent_boots WHERE node_id = $1";
 
 fn from_row(row: &Row) -> Result<AgentBootRow> {
+    let node_id: NodeId = row.id("node_id")?;
+    let kind: String = row.try_get("contest_kind")?;
+    let contest_kind = ContestKind::parse(&kind).ok_or_else(|| {
+        corrupt(
+            "boot of node",
+            node_id.as_str(),
+            format!("unknown kind of contest {kind:?}"),
+        )
+    })?;
     Ok(AgentBootRow {
-        node_id: row.id("node_id")?,
+        node_id,
         boot: row.try_get("boot")?,
         state_since: Timestamp(row.try_get("state_since")?),
         powered_on_at: Timestamp(row.try_get("powered_on_at")?),
@@ -114,7 +125,7 @@ fn from_row(row: &Row) -> Result<AgentBootRow> {
         identity: row.try_get("identity")?,
         tpm_ek: row.try_get("tpm_ek")?,
         measured: row.try_get("measured")?,
-        contest_kind: ContestKind::parse(row.try_get("contest_kind")?),
+        contest_kind,
         bmc_secret: row.try_get("bmc_secret")?,
     })
 }

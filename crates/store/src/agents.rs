@@ -105,7 +105,7 @@ impl WriteTx {
     /// the machine's identity. Returns the number of this connection.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: the node does not exist.
     pub async fn connect_agent(
         &mut self,
         id: &NodeId,

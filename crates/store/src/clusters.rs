@@ -472,7 +472,7 @@ impl WriteTx {
     /// so too.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: the cluster does not exist.
     pub async fn cluster(&mut self, id: &ClusterId) -> Result<ClusterRecord> {
         self.cluster_of(&Scope::Site, id).await
     }
@@ -502,7 +502,7 @@ impl WriteTx {
     /// Inserts a new cluster, due at once.
     ///
     /// # Errors
-    /// `Exists`.
+    /// [`StoreError::Exists`]: a cluster of this id exists already.
     pub async fn insert_cluster(&mut self, record: &ClusterRecord) -> Result<()> {
         let sql = "INSERT INTO clusters (id, uid, version, state, state_since, customer, body, due_at, wait, \
                    wait_kind, created_at, updated_at) VALUES ($1, $2, 1, $3, $4, $5, $6, $7, '', '', $7, $7) \
@@ -525,7 +525,7 @@ impl WriteTx {
     /// Writes a cluster back, due at once. `record.version` must be the version that was read; it becomes the new one.
     ///
     /// # Errors
-    /// `Conflict`.
+    /// [`StoreError::Conflict`]: the cluster has another version.
     pub async fn save_cluster(&mut self, record: &mut ClusterRecord, now: Timestamp) -> Result<()> {
         let sql = "UPDATE clusters SET version = version + 1, state = $1, state_since = $2, body = $3, due_at = $4, \
                    updated_at = $4, wait = CASE WHEN state_since <> $2 THEN '' ELSE wait END, \

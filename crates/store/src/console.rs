@@ -26,12 +26,13 @@ pub struct SshKeyRow {
 const KEY: &str = "SELECT fingerprint, member, public_key, created_at, epoch FROM member_ssh_keys";
 
 fn key(row: &Row) -> Result<SshKeyRow> {
+    let fingerprint: String = row.try_get("fingerprint")?;
     Ok(SshKeyRow {
-        fingerprint: row.try_get("fingerprint")?,
+        epoch: row.unsigned("epoch", "SSH key", &fingerprint)?,
+        fingerprint,
         member: row.try_get("member")?,
         public_key: row.try_get("public_key")?,
         created_at: Timestamp(row.try_get("created_at")?),
-        epoch: u64::try_from(row.try_get::<i64>("epoch")?).unwrap_or(0),
     })
 }
 

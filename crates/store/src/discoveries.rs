@@ -1,4 +1,4 @@
-//! Searches for BMCs: their progress and their findings.
+//! Discoveries: searches of networks for BMCs, with their progress and their findings.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,59 +7,60 @@ use rackwright_lifecycle::{NodeId, OperationId, Timestamp};
 use crate::sql::{Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
 
-/// A search.
+/// A discovery.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiscoveryRow {
-    /// The same id as its operation.
+    /// The id, which is also the id of the discovery's operation.
     pub id: OperationId,
-    /// The member who requested it.
+    /// The member who requested the discovery.
     pub requested_by: String,
-    /// When it was requested.
+    /// Time of the request.
     pub created_at: Timestamp,
-    /// When it ended.
+    /// Time of the end; none: not ended.
     pub ended_at: Option<Timestamp>,
-    /// `listening`, `looking`, `judging` or `done`.
+    /// `listening` (waits for announcements), `looking` (probes targets), `judging` (compares findings with nodes) or
+    /// `done`.
     pub phase: String,
-    /// Why it did not end well.
+    /// Why the discovery failed or is incomplete; empty: it did not fail.
     pub message: String,
     /// The request, as JSON.
     pub spec: String,
-    /// Targets learned before the probing, as JSON.
+    /// Targets from announcements, heard before the probing, as JSON.
     pub heard: String,
-    /// Sealed credentials.
+    /// The credentials to try, sealed.
     pub secrets: Vec<u8>,
-    /// All targets before this one are done.
+    /// Number of targets, in their order, that are finished without a gap.
     pub reached: i64,
     /// Number of targets.
     pub total: i64,
     /// Number of targets without an answer.
     pub silent: i64,
-    /// The replica that runs it.
+    /// The replica that runs the discovery.
     pub owner: String,
-    /// End of the lease: no other replica takes the search before.
+    /// End of the owner's lease. Until then no other replica takes the discovery.
     pub lease_until: Timestamp,
 }
 
 /// A BMC, or another host that answered.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FindingRow {
-    /// Id of the search.
+    /// Id of the discovery.
     pub discovery: OperationId,
-    /// Sort key that orders findings by address.
+    /// Key of the finding in its discovery. The order of places is the order of addresses.
     pub place: String,
     /// `https://10.0.0.5`
     pub address: String,
-    /// State of the finding.
+    /// The state: `asking` while the probe runs, `same` for a further address of another finding's machine, or a result.
     pub state: String,
-    /// `place` of the main finding of the same machine; empty: this is the main finding.
+    /// Of a further address of a machine, the place of the machine's main finding; empty: this is the main finding.
     pub first: String,
-    /// The node that the machine is, was or has become; none: no node.
+    /// The node of the machine, present or former; none: no node.
     pub node: Option<NodeId>,
     /// Details of the state: a sentence without a full stop.
     pub why: String,
     /// Number of logins tried.
     pub tries: i64,
-    /// The BMC's data, as JSON.
+    /// The data that the BMC gave, as JSON.
     pub body: String,
     /// The login that worked, sealed; empty: none.
     pub login: Vec<u8>,
@@ -112,17 +113,17 @@ fn not_found(id: &OperationId) -> StoreError {
 }
 
 impl Store {
-    /// One search.
+    /// One discovery.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: no discovery has this id.
     pub async fn discovery(&self, id: &OperationId) -> Result<DiscoveryRow> {
         let sql = format!("{COLUMNS} WHERE id = $1");
         let row = statement(sql).bind(id).fetch_optional(&self.readers).await?;
         discovery(&row.ok_or_else(|| not_found(id))?)
     }
 
-    /// Searches before `before`, newest first (empty: from the newest).
+    /// Discoveries with ids below `before`, newest first; empty: all.
     ///
     /// # Errors
     /// The database failed.
@@ -132,7 +133,7 @@ impl Store {
         rows.fetch_all(&self.readers).await?.iter().map(discovery).collect()
     }
 
-    /// Searches that this replica may run: its own, and those with an expired lease.
+    /// Open discoveries that this replica may run: its own ones, and those with an expired lease.
     ///
     /// # Errors
     /// The database failed.
@@ -146,7 +147,7 @@ impl Store {
         rows.iter().map(|row| Ok(row.id(0)?)).collect()
     }
 
-    /// Leases a search. False: another replica has it.
+    /// Leases a discovery. False: another replica has the lease, or the discovery has ended.
     ///
     /// # Errors
     /// The database failed.
@@ -166,7 +167,7 @@ impl Store {
     /// One finding, by its address.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: the discovery has no finding of this address.
     pub async fn finding(&self, discovery: &OperationId, address: &str) -> Result<FindingRow> {
         let sql = format!("{FINDING} WHERE discovery_id = $1 AND address = $2");
         let row = statement(sql)
@@ -180,8 +181,8 @@ impl Store {
         finding(&row?)
     }
 
-    /// Findings after `after`, by address. `state` selects one state; empty: all finished ones except further addresses of
-    /// other findings; `*`: all finished ones.
+    /// Findings with places after `after`, in the order of places. `state` selects one state; `*`: all finished findings;
+    /// empty: all finished main findings.
     ///
     /// # Errors
     /// The database failed.
@@ -193,8 +194,8 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<FindingRow>> {
         let sql = format!(
-            "{FINDING} WHERE discovery_id = $1 AND place > $2 AND (state = $3 OR ($3 = '' AND state <> 'asking' AND state <> 'same') OR ($3 = '*' AND state <> 'asking')) \
-             ORDER BY place LIMIT $4"
+            "{FINDING} WHERE discovery_id = $1 AND place > $2 AND (state = $3 OR ($3 = '' AND state <> 'asking' \
+             AND state <> 'same') OR ($3 = '*' AND state <> 'asking')) ORDER BY place LIMIT $4"
         );
         let rows = statement(sql)
             .bind(discovery)
@@ -205,7 +206,8 @@ impl Store {
         rows.fetch_all(&self.readers).await?.iter().map(finding).collect()
     }
 
-    /// Further addresses of the machines of these main findings: pairs of the main finding's place and address.
+    /// Further addresses of machines, for main findings with places from `first` to `last`. Each pair has the place of
+    /// the main finding, and one further address.
     ///
     /// # Errors
     /// The database failed.
@@ -237,7 +239,7 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Number of logins tried at each unfinished place.
+    /// Number of logins tried so far, for each unfinished place.
     ///
     /// # Errors
     /// The database failed.
@@ -247,7 +249,7 @@ impl Store {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Finished places: a resumed search skips them.
+    /// Finished places. A resumed discovery skips them.
     ///
     /// # Errors
     /// The database failed.
@@ -261,7 +263,7 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Stores that a login is about to be tried, so that a crash does not exceed the allowed tries.
+    /// Counts a login before it is tried, so that a login counts even if the process ends meanwhile.
     ///
     /// # Errors
     /// The database failed.
@@ -276,7 +278,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Unfinished searches, locked: no other search begins until this change ends.
+    /// Open discoveries. No other change begins a discovery until this change ends (lock of `discovery_guard`).
     ///
     /// # Errors
     /// The database failed.
@@ -288,7 +290,7 @@ impl WriteTx {
         rows.iter().map(discovery).collect()
     }
 
-    /// Inserts a new search. Of the finished ones only the newest `keep` stay.
+    /// Inserts a new discovery, and deletes finished discoveries except the newest `keep`.
     ///
     /// # Errors
     /// The database failed.
@@ -317,8 +319,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Stores the progress of a search. False: another replica has it now, or it has ended; then the caller must store
-    /// nothing.
+    /// Stores the progress of a discovery. False: another replica owns the discovery now, or the discovery has ended. The
+    /// caller must then store nothing more.
     ///
     /// # Errors
     /// The database failed.
@@ -332,7 +334,7 @@ impl WriteTx {
         Ok(query.execute(&mut self.tx).await? > 0)
     }
 
-    /// Deletes the credentials of a finished search.
+    /// Deletes the credentials of a finished discovery.
     ///
     /// # Errors
     /// The database failed.
@@ -342,7 +344,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Stores findings; each replaces the former finding of its address in that search.
+    /// Stores findings. Each replaces the former finding of its place in its discovery.
     ///
     /// # Errors
     /// The database failed.

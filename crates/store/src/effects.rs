@@ -36,11 +36,12 @@ fn from_row(row: &Row) -> Result<EffectRow> {
         "open" => Outcome::Open,
         "succeeded" => Outcome::Succeeded,
         "interrupted" => Outcome::Interrupted,
-        _ => Outcome::Failed {
+        "failed" => Outcome::Failed {
             code: row.try_get("code")?,
             message: row.try_get("message")?,
             retryable: row.try_get::<i64>("retryable")? != 0,
         },
+        other => return Err(corrupt("effect", &id, format!("unknown outcome {other:?}"))),
     };
     let attempt = Attempt {
         effect,
@@ -51,11 +52,11 @@ fn from_row(row: &Row) -> Result<EffectRow> {
         boot_id: row.try_get("boot_id")?,
     };
     Ok(EffectRow {
+        generation: row.unsigned("generation", "effect", &id)?,
         node_id: row.id("node_id")?,
         state_since: Timestamp(row.try_get("state_since")?),
         number: row.try_get("attempt")?,
         owner: row.try_get("owner")?,
-        generation: u64::try_from(row.try_get::<i64>("generation")?).unwrap_or(0),
         attempt,
         id,
     })

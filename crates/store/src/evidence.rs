@@ -54,7 +54,7 @@ fn head(row: Option<&Row>) -> Result<ChainHead> {
         return Ok(ChainHead::default());
     };
     Ok(ChainHead {
-        number: u64::try_from(row.try_get::<i64>(0)?).unwrap_or(0),
+        number: row.unsigned(0, "chain", "erase certificates")?,
         hash: row.try_get(1)?,
     })
 }
@@ -73,7 +73,7 @@ impl Store {
         let rows = query.blocking().fetch_all(&self.readers).await?;
         let entry = |row: &Row| {
             Ok(ChainEntry {
-                number: u64::try_from(row.try_get::<i64>(0)?).unwrap_or(0),
+                number: row.unsigned(0, "chain", "erase certificates")?,
                 payload_hash: row.try_get(1)?,
                 customer: row.id(2)?,
                 body: row.try_get(3)?,

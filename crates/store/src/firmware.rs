@@ -236,7 +236,7 @@ impl WriteTx {
     /// Removes a firmware file; false: an update uses it.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: the catalogue has no file of this digest.
     pub async fn remove_firmware_file(&mut self, digest: &str) -> Result<bool> {
         let found = statement("SELECT digest FROM firmware_files WHERE digest = $1").bind(digest);
         if found.fetch_optional(&mut self.tx).await?.is_none() {

@@ -179,7 +179,7 @@ impl WriteTx {
     /// Removes golden values, and returns them.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: no golden values have this id.
     pub async fn remove_golden_firmware(&mut self, id: &str) -> Result<GoldenFirmwareRow> {
         let found = statement(format!("{GOLDEN} WHERE id = $1")).bind(id);
         let Some(row) = found.fetch_optional(&mut self.tx).await? else {

@@ -146,7 +146,7 @@ impl Store {
     /// One image.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: the image does not exist.
     pub async fn image(&self, id: &ImageId) -> Result<ImageRow> {
         let row = statement("SELECT id, uid, version, created_at, updated_at FROM images WHERE id = $1")
             .bind(id)
@@ -192,7 +192,7 @@ impl Store {
     /// An upload.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: the upload does not exist.
     pub async fn upload(&self, id: &str) -> Result<UploadRow> {
         let sql = format!("{SELECT_UPLOADS} WHERE u.id = $1");
         let row = statement(sql).bind(id).fetch_optional(&self.readers).await?;

@@ -118,7 +118,7 @@ impl Store {
     /// The keys of one deployment.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: the deployment has no keys.
     pub async fn deployment_keys(&self, node: &NodeId, generation: u64, deployment: u32) -> Result<DeploymentKeys> {
         let sql = "SELECT host_public, host_private, provision_public, provision_private, user_data \
                    FROM deployment_keys WHERE node_id = $1 AND generation = $2 AND deployment = $3";
@@ -175,13 +175,14 @@ pub(crate) fn member(row: &Row) -> Result<MemberRecord> {
         issuer: row.try_get("issuer")?,
         subject: row.try_get("subject")?,
     };
+    let name: String = row.try_get("name")?;
     Ok(MemberRecord {
-        name: row.try_get("name")?,
+        epoch: row.unsigned("epoch", "member", &name)?,
+        name,
         given: MemberRow {
             role: row.try_get("role")?,
             customer: row.id("customer")?,
         },
-        epoch: u64::try_from(row.try_get::<i64>("epoch")?).unwrap_or(0),
         created_at: Timestamp(row.try_get("created_at")?),
         used_at: known(row.try_get("used_at")?),
         certificate_ends_at: known(row.try_get("certificate_ends_at")?),
@@ -443,7 +444,7 @@ impl WriteTx {
     /// Stores sealed user data of a deployment, moved from where an older version kept them.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: the deployment has no keys.
     pub async fn put_user_data(
         &mut self,
         node: &NodeId,

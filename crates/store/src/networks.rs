@@ -45,7 +45,7 @@ fn network_row(row: &Row) -> Result<NodeNetwork> {
     Ok(NodeNetwork {
         network: network.ok_or_else(|| corrupt("node", node.as_str(), format!("unknown network {name:?}")))?,
         vlan: vlan_number(row)?,
-        step: u64::try_from(row.try_get::<i64>("step")?).unwrap_or(0),
+        step: row.unsigned("step", "network of node", node.as_str())?,
         node,
     })
 }
@@ -129,7 +129,7 @@ impl WriteTx {
                    step = node_networks.step + 1 RETURNING step";
         let query = statement(sql).bind(node).bind(network.as_str()).bind(i64::from(vlan));
         let row = query.fetch_one(&mut self.tx).await?;
-        Ok(u64::try_from(row.try_get::<i64>("step")?).unwrap_or(0))
+        row.unsigned("step", "network of node", node.as_str())
     }
 
     /// Frees a VLAN, if no port is requested into it, and no port was requested into or out of it since `read_since`, when

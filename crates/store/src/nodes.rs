@@ -220,7 +220,7 @@ impl NodeRecord {
                 session: row.try_get("agent_session")?,
                 gone_at: Timestamp(row.try_get("agent_gone_at")?),
                 of: AgentSession {
-                    generation: u64::try_from(row.try_get::<i64>("agent_generation")?).unwrap_or(0),
+                    generation: row.unsigned("agent_generation", "node", id.as_str())?,
                     boot: row.try_get("agent_boot")?,
                 },
                 identity: row.try_get("agent_identity")?,
@@ -317,7 +317,7 @@ impl Store {
     /// The inventory as the agent reported it; none: never reported.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: the node does not exist.
     pub async fn inventory(&self, id: &NodeId) -> Result<Option<Vec<u8>>> {
         self.read_inventory(id, "reported").await
     }
@@ -325,7 +325,7 @@ impl Store {
     /// The expected inventory of the machine; none before its first inspection.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: the node does not exist.
     pub async fn expected_inventory(&self, id: &NodeId) -> Result<Option<Vec<u8>>> {
         self.read_inventory(id, "expected").await
     }
@@ -432,7 +432,7 @@ impl WriteTx {
     /// One node within this change, locked until the change ends.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: the node does not exist.
     pub async fn node(&mut self, id: &NodeId) -> Result<NodeRecord> {
         self.node_of(&Scope::Site, id).await
     }
@@ -455,7 +455,7 @@ impl WriteTx {
     /// Inserts a new node, due at once.
     ///
     /// # Errors
-    /// `Exists`.
+    /// [`StoreError::Exists`]: a node of this id exists already.
     pub async fn insert_node(&mut self, record: &NodeRecord) -> Result<()> {
         let sql = "INSERT INTO nodes (id, uid, version, state, state_since, sku, body, readings, claimed_image, \
                    held_image, address, due_at, wait, wait_until, created_at, updated_at, customer, customer_since, \
@@ -492,7 +492,7 @@ impl WriteTx {
     /// ends the agent's session with this change.
     ///
     /// # Errors
-    /// `Conflict`.
+    /// [`StoreError::Conflict`]: the node has another version, or its agent came or went.
     pub async fn save_node(&mut self, record: &mut NodeRecord, now: Timestamp) -> Result<()> {
         let ends = "agent_holder <> '' AND (state_since <> $2 OR agent_generation <> $12)";
         let sql = format!(

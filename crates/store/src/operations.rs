@@ -127,7 +127,7 @@ impl WriteTx {
     /// One operation within this change, locked until the change ends.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// [`StoreError::NotFound`]: the operation does not exist.
     pub async fn operation(&mut self, id: &OperationId) -> Result<OperationRow> {
         let sql = format!("{COLUMNS} WHERE id = $1{}", self.kind.for_update());
         let row = statement(sql).bind(id).fetch_optional(&mut self.tx).await?;

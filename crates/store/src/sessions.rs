@@ -2,26 +2,27 @@
 
 use rackwright_lifecycle::{CustomerId, Timestamp};
 
+use crate::error::corrupt;
 use crate::sql::{Query, Row, statement};
 use crate::{Result, Scope, Store, WriteTx};
 
 const SESSIONS: &str = "SELECT id, kind, member, epoch, customer, role, label, created_at, used_at, ends_at, address, client \
                         FROM sessions";
 
-/// Most open browser sessions of a member. A further session ends the one that was not used for the longest time.
+/// Most open browser sessions of a member. A further session ends the session with the oldest use.
 const BROWSERS_MAX: i64 = 16;
 
-/// What holds the secret of a session.
+/// Who keeps the secret of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionKind {
-    /// A browser, in a cookie.
+    /// A browser keeps the secret in a cookie.
     Browser,
-    /// A program, as an API key.
+    /// A program keeps the secret as its API key.
     ApiKey,
 }
 
 impl SessionKind {
-    /// The stored word.
+    /// The word for the kind in the database.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -31,16 +32,16 @@ impl SessionKind {
     }
 }
 
-/// A session in the web console, or an API key. Its holder calls as the member.
+/// A session in the web console, or an API key. Calls with its secret are calls of the member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRow {
     /// Id of the session; not secret.
     pub id: String,
-    /// What holds the secret.
+    /// Who keeps the secret.
     pub kind: SessionKind,
     /// The member.
     pub member: String,
-    /// The member's epoch. When the member has another epoch, the session has ended.
+    /// The member's epoch at the login. The session has ended when the member has another epoch.
     pub epoch: u64,
     /// The member's customer; empty: a member of the site.
     pub customer: CustomerId,
@@ -50,7 +51,7 @@ pub struct SessionRow {
     pub label: String,
     /// The time of the login, or when the key was created.
     pub created_at: Timestamp,
-    /// The last call, to the minute.
+    /// The time of the last call. It is stored at most once a minute.
     pub used_at: Timestamp,
     /// The session ends at this time.
     pub ends_at: Timestamp,
@@ -61,15 +62,18 @@ pub struct SessionRow {
 }
 
 fn session(row: &Row) -> Result<SessionRow> {
+    let id: String = row.try_get("id")?;
     let kind = match row.try_get::<String>("kind")?.as_str() {
+        "browser" => SessionKind::Browser,
         "api-key" => SessionKind::ApiKey,
-        _ => SessionKind::Browser,
+        other => return Err(corrupt("session", &id, format!("unknown kind {other:?}"))),
     };
+    let epoch = row.unsigned("epoch", "session", &id)?;
     Ok(SessionRow {
-        id: row.try_get("id")?,
+        id,
         kind,
         member: row.try_get("member")?,
-        epoch: u64::try_from(row.try_get::<i64>("epoch")?).unwrap_or(0),
+        epoch,
         customer: row.id("customer")?,
         role: row.try_get("role")?,
         label: row.try_get("label")?,
@@ -81,17 +85,17 @@ fn session(row: &Row) -> Result<SessionRow> {
     })
 }
 
-/// The sessions that a reader sees: those of a scope, or only those of one member in it.
+/// The sessions that a reader sees: the sessions of a scope, or of one member in the scope.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionFilter<'a> {
     /// The part of the site.
     pub scope: &'a Scope,
-    /// Only this member's; empty: all.
+    /// The only member whose sessions are seen; empty: all members of the scope.
     pub member: &'a str,
 }
 
 impl SessionFilter<'_> {
-    /// Conditions to append; `$place` and the next are parameters.
+    /// Conditions for a `WHERE` clause. Their parameters begin at `$place`.
     fn rows(&self, place: usize) -> String {
         let member = format!(" AND (${place} = '' OR member = ${place})");
         member + &self.scope.rows("customer", place + 1)
@@ -103,7 +107,7 @@ impl SessionFilter<'_> {
 }
 
 impl Store {
-    /// The open session with this hash. None: there is none, or it has ended.
+    /// The open session with this hash. None: no session has this hash, or the session has ended.
     ///
     /// # Errors
     /// The database failed.
@@ -148,7 +152,7 @@ impl Store {
         rows.iter().map(session).collect()
     }
 
-    /// Stores the use of a session, unless a use after `since` is stored already.
+    /// Stores `now` as the last use of a session, if the stored use is before `since`. False: nothing was stored.
     ///
     /// # Errors
     /// The database failed.
@@ -169,7 +173,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Adds a session. A member has a limited number of browser sessions: those without a call for the longest time end.
+    /// Adds a session. If the member then has too many browser sessions, those with the oldest use end.
     ///
     /// # Errors
     /// The database failed.
@@ -185,7 +189,7 @@ impl WriteTx {
         let query = query.bind(&row.address).bind(&row.client);
         query.execute(&mut self.tx).await?;
         if row.kind == SessionKind::Browser {
-            // The new one stays, even if the clocks of others are ahead.
+            // The new session stays, even if clocks of other replicas are ahead and its use looks oldest.
             let sql = "DELETE FROM sessions WHERE kind = 'browser' AND member = $1 AND id <> $3 AND id NOT IN \
                        (SELECT id FROM sessions WHERE kind = 'browser' AND member = $1 AND id <> $3 \
                        ORDER BY used_at DESC, id LIMIT $2)";
@@ -195,8 +199,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Ends all sessions, API keys and unused login tokens. After a restore of the database, those that had ended since the
-    /// backup would be valid again.
+    /// Ends all sessions, API keys and unused login tokens, and returns the number of sessions and keys. A restored
+    /// database may contain some that had ended after the backup.
     ///
     /// # Errors
     /// The database failed.
@@ -218,7 +222,7 @@ impl WriteTx {
         Ok(query.fetch_one(&mut self.tx).await?.try_get(0)?)
     }
 
-    /// Ends a session. None: there is no open session of this id and kind that the reader sees.
+    /// Ends a session, and returns it. None: the reader sees no open session of this id and kind.
     ///
     /// # Errors
     /// The database failed.
@@ -238,10 +242,10 @@ impl WriteTx {
         let Some(row) = query.fetch_optional(&mut self.tx).await? else {
             return Ok(None);
         };
-        let found = session(&row)?;
+        let ended = session(&row)?;
         let query = statement("DELETE FROM sessions WHERE id = $1").bind(id);
         query.execute(&mut self.tx).await?;
         self.changes_members = true;
-        Ok(Some(found))
+        Ok(Some(ended))
     }
 }

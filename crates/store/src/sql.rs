@@ -14,7 +14,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Postgres, Row as _, Type};
 
-use crate::error::DatabaseError;
+use crate::error::{DatabaseError, corrupt};
 
 /// Prepared statements that SQLite caches for a connection.
 pub(crate) const PREPARED: usize = 256;
@@ -342,6 +342,14 @@ impl Row {
     /// The id in a column.
     pub(crate) fn id<T: StoredId>(&self, at: impl At) -> SqlResult<T> {
         self.try_get(at).map(T::from_row)
+    }
+
+    /// The number in a column of the row `id` of the kind `what`.
+    ///
+    /// # Errors
+    /// [`crate::StoreError::Corrupt`]: the number is negative.
+    pub(crate) fn unsigned(&self, at: impl At, what: &'static str, id: &str) -> crate::Result<u64> {
+        u64::try_from(self.try_get::<i64>(at)?).map_err(|error| corrupt(what, id, error))
     }
 
     /// The id in a column that is empty without one.

@@ -160,7 +160,7 @@ impl Timeline {
         self.history.truncate(HISTORY);
     }
 
-    /// Nodes with a running operation that reports progress: they are written or erased.
+    /// Nodes with an operation that reports progress: an image is being written, or the drives are being erased.
     pub fn working(&self) -> Vec<String> {
         let works = |row: &&Row| {
             let state = NodeState::try_from(row.state());

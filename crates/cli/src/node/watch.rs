@@ -18,14 +18,14 @@ use tonic::Status;
 use super::targets::{Selection, state};
 use super::timeline::{Change, Timeline};
 
-/// How often the progress of nodes that are written is read.
+/// Pause between two readings of the progress of running image writes and erases.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause between two drawings of the screen.
 const REDRAW: Duration = Duration::from_millis(500);
 
-/// Most nodes with progress that is read; with more, the others show the cause of their wait.
-const MOST_PROGRESS: usize = 32;
+/// Most nodes whose progress is read. Further nodes show the cause of their wait instead.
+const PROGRESS_NODES_MAX: usize = 32;
 
 /// `rackwright node watch`
 #[derive(Debug, Args)]
@@ -48,13 +48,13 @@ pub async fn run(cx: &Cx, args: WatchArgs) -> Result<(), CliError> {
     let ids: Vec<String> = args.ids.iter().map(|id| names::short("nodes", id).to_owned()).collect();
     let mut filter = args.selection.filter();
     if let ([only], true) = (ids.as_slice(), filter.is_empty()) {
-        // The server selects a single node; the filter cannot name several nodes, so they are selected here.
+        // The server selects one node by its name. A filter cannot name several nodes: the timeline selects them.
         filter = format!("name = \"{only}\"");
     }
     follow(cx, ids, filter, args.until, args.timeout).await
 }
 
-/// Follows nodes across lost connections.
+/// Follows nodes, and connects again after a lost connection.
 pub async fn follow(
     cx: &Cx,
     ids: Vec<String>,
@@ -81,7 +81,7 @@ pub async fn follow(
             })
         }),
     };
-    // The last picture stays on the screen.
+    // The last drawing stays on the screen.
     watcher.draw();
     outcome
 }
@@ -114,7 +114,7 @@ impl Watcher<'_> {
         }
     }
 
-    /// Reads one connection's stream. True if `--until` is reached, false if the connection is lost.
+    /// Reads the stream of one connection. True: all nodes are in the state of `--until`. False: the connection is lost.
     async fn read(&mut self, filter: &str, backoff: &mut Backoff) -> Result<bool, CliError> {
         let doing = "watch nodes";
         let request = WatchNodesRequest {
@@ -140,7 +140,7 @@ impl Watcher<'_> {
                     }
                     None => return Ok(false),
                 },
-                _ = progress.tick() => self.ask_progress().await?,
+                _ = progress.tick() => self.read_progress().await?,
                 _ = redraw.tick() => self.draw(),
             }
         }
@@ -176,10 +176,10 @@ impl Watcher<'_> {
         }
     }
 
-    async fn ask_progress(&mut self) -> Result<(), CliError> {
-        for node in self.timeline.working().into_iter().take(MOST_PROGRESS) {
+    async fn read_progress(&mut self) -> Result<(), CliError> {
+        for node in self.timeline.working().into_iter().take(PROGRESS_NODES_MAX) {
             let filter = format!("target = \"{node}\" AND done = false");
-            // The stream also notices an outage and then reconnects.
+            // An error needs no report here: the stream notices an outage too, and `watch` connects again.
             let Ok(operations) = operation::matching(self.client, &filter, 1).await else {
                 continue;
             };
@@ -193,7 +193,7 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// True if all nodes are in the wanted state; an error if that is no longer possible.
+    /// Whether all nodes are in the state of `--until`. A node that failed or is quarantined instead is an error.
     fn reached(&self) -> Result<bool, CliError> {
         if !self.timeline.synced() {
             return Ok(false);

@@ -1,8 +1,9 @@
 //! Imports an image: from a file in one of five formats to chunks and an index.
 //!
 //! The file is read twice through one open handle. The first pass compares its SHA-256 and verifies its signature; a file
-//! that fails is never passed to a decoder. The second pass unpacks, cuts and stores it. A file that changed in between is
-//! refused. Until the index is in place, no part of the image is visible in the store.
+//! that fails is never passed to a decoder. The second pass unpacks the file, cuts the disk into chunks and stores the
+//! chunks. If the file changed during the passes, the import is refused. The image becomes visible in the store with its
+//! index, which is stored last.
 
 mod decode;
 mod error;
@@ -31,7 +32,7 @@ pub struct ImportRequest<'a> {
     pub format: Option<Format>,
     /// Required SHA-256 of the file.
     pub expected_sha256: Option<Sha256>,
-    /// Content of a minisign signature file for the source. If present it must verify, whatever the policy.
+    /// Content of a minisign signature file for the source. A given signature must verify under any policy.
     pub signature: Option<&'a str>,
     /// The trusted signers, and whether a signature is required.
     pub policy: &'a SignaturePolicy,
@@ -41,27 +42,27 @@ pub struct ImportRequest<'a> {
     pub level: i32,
     /// Threads that hash and pack. 0: one per core, at most eight.
     pub threads: usize,
-    /// Called before each new chunk to check the free space of the disk.
-    pub room: SpaceCheck<'a>,
+    /// Called before each new chunk is stored.
+    pub space_check: SpaceCheck<'a>,
 }
 
-/// Checks whether the store's disk has room for this many more bytes. The error is a sentence with the reason.
+/// Checks whether the store's disk has room for this number of further bytes. The error is a sentence with the reason.
 #[derive(Clone, Copy)]
 pub struct SpaceCheck<'a>(pub &'a (dyn Fn(u64) -> Result<(), String> + Sync));
 
 impl SpaceCheck<'_> {
-    /// Unlimited room.
+    /// Allows any number of bytes.
     pub const UNBOUNDED: Self = Self(&|_| Ok(()));
 }
 
 impl std::fmt::Debug for SpaceCheck<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Room")
+        f.write_str("SpaceCheck")
     }
 }
 
 /// Default zstd level of chunks. An image is packed once and unpacked a thousand times. For the files of a Debian system,
-/// level 9 is smaller than lower levels and unpacks no slower; levels from 12 on are smaller by less than a hundredth.
+/// level 9 gives smaller chunks than lower levels, which unpack equally fast. Levels from 12 on save less than 1 % more.
 pub const LEVEL: i32 = 9;
 
 impl<'a> ImportRequest<'a> {
@@ -76,7 +77,7 @@ impl<'a> ImportRequest<'a> {
             limits: ImportLimits::default(),
             level: LEVEL,
             threads: 0,
-            room: SpaceCheck::UNBOUNDED,
+            space_check: SpaceCheck::UNBOUNDED,
         }
     }
 }
@@ -128,7 +129,7 @@ pub struct ImportProgress {
 /// An imported image.
 #[derive(Debug)]
 pub struct Imported {
-    /// Name of the image.
+    /// Digest that names the image.
     pub digest: ImageDigest,
     /// Size of the disk in bytes.
     pub logical_size: u64,
@@ -152,11 +153,11 @@ pub struct Imported {
     pub source_sha256: Sha256,
     /// The signer, if a signature was given.
     pub signed_by: Option<SignedBy>,
-    /// Protects the image from collection. Drop it after the image's name is recorded.
+    /// Keeps the image's chunks from being collected as unused. Drop it after the image version is recorded.
     pub hold: StoreHold,
 }
 
-/// Imports an image into `store`. This thread calls `progress` a few times a second. Set `cancel` to stop early.
+/// Imports an image into `store`. The caller's thread calls `progress` a few times a second. Set `cancel` to stop early.
 pub fn import(
     request: &ImportRequest<'_>,
     store: &ChunkStore,

@@ -37,7 +37,7 @@ struct Shared<'a> {
     store: &'a ChunkStore,
     hold: &'a StoreHold,
     level: i32,
-    room: SpaceCheck<'a>,
+    space_check: SpaceCheck<'a>,
     max_new_bytes: u64,
     raw_chunks: Mutex<Receiver<RawChunk>>,
     data: Mutex<Vec<DataChunk>>,
@@ -80,7 +80,7 @@ pub(super) fn store_chunks(
         store: context.store,
         hold,
         level: context.request.level,
-        room: context.request.room,
+        space_check: context.request.space_check,
         max_new_bytes: context.request.limits.max_new_bytes,
         raw_chunks: Mutex::new(piece_receiver),
         data: Mutex::default(),
@@ -287,7 +287,7 @@ impl<'a> Packer<'a> {
             Err(error) => return Err(error.into()),
         }
         self.encoder.encode(bytes, &mut self.frame).map_err(ImportError::Pack)?;
-        (self.shared.room.0)(self.frame.len() as u64).map_err(ImportError::NoRoom)?;
+        (self.shared.space_check.0)(self.frame.len() as u64).map_err(ImportError::NoRoom)?;
         self.shared.store.put_chunk(self.shared.hold, digest, &self.frame)?;
         Ok(PutOutcome::New)
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{CableFault, FaultKind, View, cable_key, crossed};
 use crate::model::{DeviceKind, LinkIx, PortRef};
 
-/// Finds them, and answers with how many cables are right: those that an exchange of devices explains are not.
+/// Finds the cables. Returns the number of right cables. Cables that an exchange of devices explains do not count as right.
 pub(super) fn find(
     view: &View<'_>,
     silent: &BTreeSet<LinkIx>,
@@ -59,7 +59,7 @@ impl Search<'_> {
         }
     }
 
-    /// Widths and speeds of the cables that are in their places; answers with how many of them are as planned.
+    /// Compares the widths and speeds of the cables in their places. Returns the number of cables that run as planned.
     fn rates(&self, explained: &BTreeSet<LinkIx>, faults: &mut Vec<CableFault>) -> usize {
         let mut right = 0;
         for (cable, _) in self.view.plan.fabric().links() {

@@ -1,6 +1,6 @@
-//! Devices that are not there, not known, or not the right ones.
+//! Missing devices, unplanned devices, and devices in the place of others.
 //!
-//! Each planned device is looked at once with its cables: n log n for n cables.
+//! The search visits each planned device once with its cables: n log n for n cables.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use crate::model::{DeviceIx, DeviceKind, LinkIx, PortRef};
 use crate::name;
 use crate::plan;
 
-/// Adapters of a node, some of which are seen, that are told together at least.
+/// Minimum number of missing adapters of a node for a common finding, if other adapters of the node are seen.
 const MIN_GONE: usize = 3;
 
-/// Finds them, and answers with the cables whose absence is thereby explained, and with how many nodes that only their places
-/// tell have names of another scheme than the plan's.
+/// Finds the devices. Returns the cables whose absence the findings explain, and the number of nodes that were recognised by
+/// their places only and have names of another scheme than the plan's.
 pub(super) fn find(view: &View<'_>, faults: &mut Vec<CableFault>) -> (BTreeSet<LinkIx>, usize) {
     let mut silent = BTreeSet::new();
     missing_switches(view, faults, &mut silent);
@@ -31,7 +31,7 @@ fn links_of(view: &View<'_>, device: DeviceIx) -> Vec<(PortRef, LinkIx)> {
         .collect()
 }
 
-/// Whether something is found for a planned device. What has no link is in no dump, and in lists that say it is there.
+/// Whether a planned device is seen. A device without a link does not count, unless the plan gives it no cable.
 fn is_seen(view: &View<'_>, device: DeviceIx) -> bool {
     let needs_link = view.plan.fabric().neighbours(device).next().is_some();
     let found = view.matching.found_of(device);
@@ -67,25 +67,25 @@ fn missing_switches(view: &View<'_>, faults: &mut Vec<CableFault>, silent: &mut 
     }
 }
 
-/// Machines of which nothing is seen, or less than half is and [`MIN_GONE`] adapters are not. An adapter of unknown machine is
-/// told with its cable, if there is but one.
+/// Machines without a seen adapter, and machines of which most adapters and at least [`MIN_GONE`] are missing. The finding
+/// about a cable reports an adapter of an unknown machine with a single cable.
 fn missing_machines(view: &View<'_>, faults: &mut Vec<CableFault>, silent: &mut BTreeSet<LinkIx>) {
     for (at, unit) in view
         .units
         .all()
         .filter(|(_, unit)| unit.kind == DeviceKind::ChannelAdapter)
     {
-        let tells = unit.is_machine || !name::is_generic(&unit.name);
-        let untold = |ix: &DeviceIx| links_of(view, *ix).iter().any(|(_, cable)| !silent.contains(cable));
+        let has_name = unit.is_machine || !name::is_generic(&unit.name);
+        let is_unreported = |ix: &DeviceIx| links_of(view, *ix).iter().any(|(_, cable)| !silent.contains(cable));
         let gone: Vec<DeviceIx> = unit.devices.iter().copied().filter(|ix| !is_seen(view, *ix)).collect();
         let all_gone = gone.len() == unit.devices.len();
-        // Of a node that is off, an adapter with power of its own may be seen.
-        let gone: Vec<DeviceIx> = gone.into_iter().filter(|ix| all_gone || untold(ix)).collect();
+        // An adapter with its own power supply may be seen although its node is off.
+        let gone: Vec<DeviceIx> = gone.into_iter().filter(|ix| all_gone || is_unreported(ix)).collect();
         let most_gone = gone.len() >= MIN_GONE && gone.len() * 2 > unit.devices.len();
         let links = gone.iter().flat_map(|ix| links_of(view, *ix));
         let cables: Vec<LinkIx> = links.map(|(_, link)| link).collect();
-        let told = !gone.iter().any(untold);
-        if !(all_gone || most_gone) || told || !tells && cables.len() < 2 {
+        let is_reported = !gone.iter().any(is_unreported);
+        if !(all_gone || most_gone) || is_reported || !has_name && cables.len() < 2 {
             continue;
         }
         // The planned port may have another device on it. The fault of the cable then reports that device.
@@ -128,9 +128,9 @@ fn missing_words(view: &View<'_>, at: usize, gone: &[DeviceIx], cables: &[LinkIx
     }
 }
 
-/// Devices in the right place or of the right name whose GUID, or name, is another. All of a node are one finding.
+/// Devices with the planned place or name, and with another GUID or another name. All devices of a node give one finding.
 ///
-/// Another name alone is told where it is an exception; answers with how many are not.
+/// If most nodes have other names, a node with just another name gives no finding. Returns the number of such nodes.
 fn replaced(view: &View<'_>, faults: &mut Vec<CableFault>) -> usize {
     let (mut replaced, mut renamed, mut right) = (Vec::new(), 0, 0);
     for (at, unit) in view.units.all().filter(|(at, _)| !view.exchanges.has(*at)) {
@@ -157,7 +157,7 @@ fn replaced(view: &View<'_>, faults: &mut Vec<CableFault>) -> usize {
     if is_scheme { renamed } else { 0 }
 }
 
-/// The finding of a unit of which these planned devices have others in their places.
+/// The finding about a unit with other devices in the places of these planned devices.
 fn other_device(view: &View<'_>, at: usize, others: &[(DeviceIx, DeviceIx)]) -> CableFault {
     let unit = view.units.get(at);
     let (first, other) = others[0];
@@ -193,7 +193,7 @@ fn other_device(view: &View<'_>, at: usize, others: &[(DeviceIx, DeviceIx)]) -> 
     }
 }
 
-/// What is known of the device in the place of a planned one. `None`: only its name is another.
+/// The text about the device in the place of a planned device. `None`: only the name differs.
 fn replacement(view: &View<'_>, (planned, other): (DeviceIx, DeviceIx)) -> Option<Replacement> {
     let wanted = view.plan.fabric().device(planned);
     wanted.guid?;
@@ -224,7 +224,7 @@ fn replacement(view: &View<'_>, (planned, other): (DeviceIx, DeviceIx)) -> Optio
     })
 }
 
-/// What is found for a planned device and is another one by its GUID or its name.
+/// The discovered device for a planned one, if its GUID or its name differs from the plan.
 fn other_in_place(view: &View<'_>, ix: DeviceIx) -> Option<DeviceIx> {
     let wanted = view.plan.fabric().device(ix);
     let other = view.matching.found_of(ix)?;

@@ -1,9 +1,9 @@
 //! Switches and nodes that stand in each other's places: one finding for all their cables.
 //!
-//! A unit (a switch, or all adapters of a node) stands in the place of another one if at least four fifths of the cables of
-//! that place that have a link end at the unit, each at the port (and adapter) where the other one should have it. Three
-//! cables at least must show that of a switch, two of a node. An exchange is a ring of such units. What is left is judged
-//! as if the exchange were undone.
+//! A unit is a switch, or all adapters of a node. Unit A stands in the place of unit B if at least four fifths of B's
+//! planned cables with a link end at A, each at the port (and adapter) that the plan gives B. At least three cables must show this
+//! for a switch, and at least two for a node. An exchange is a ring of such units. The other searches then judge the
+//! fabric as if the exchanges were undone.
 //!
 //! A round looks at each planned cable twice: n log n for n cables. A further round comes only after an exchange.
 
@@ -15,18 +15,18 @@ use super::{CableFault, FaultKind, View, cable_key, listed};
 use crate::model::{DeviceIx, Fabric, LinkIx, PortRef};
 use crate::plan::Plan;
 
-/// Rounds, each of which may find any number of exchanges.
+/// Maximum number of rounds. Each may find any number of exchanges.
 const MAX_ROUNDS: usize = 8;
-/// Cables that must show the exchange of a switch at least.
+/// Minimum number of cables that show the exchange of a switch.
 const MIN_SWITCH: usize = 3;
-/// Cables that must show the exchange of a node at least.
+/// Minimum number of cables that show the exchange of a node.
 const MIN_NODE: usize = 2;
 
-/// What is exchanged with what.
+/// The exchanged units.
 pub(super) struct Exchanges {
-    /// Units; the next one (after the last the first) stands in the place of each.
+    /// Rings of units. In the place of each unit stands the next unit of the ring, and in the place of the last the first.
     rings: Vec<Vec<usize>>,
-    /// Ring of each unit.
+    /// The index of the ring of each unit; none: the unit is not exchanged.
     of: Vec<Option<usize>>,
     /// Partners of all planned devices by their own GUIDs and names.
     own: Vec<Option<DeviceIx>>,
@@ -38,7 +38,7 @@ impl Exchanges {
     }
 }
 
-/// Finds them, and makes the matching what it is with all exchanges undone.
+/// Finds the exchanges, and changes the matching to one with all exchanges undone.
 pub(super) fn find(plan: &Plan, found: &Fabric, units: &Units, matching: &mut Matching) -> Exchanges {
     let mut exchanges = Exchanges {
         rings: Vec::new(),
@@ -63,17 +63,17 @@ pub(super) fn find(plan: &Plan, found: &Fabric, units: &Units, matching: &mut Ma
             break;
         }
         let pairs: Vec<_> = rings.iter().flat_map(|ring| search.pairs(ring)).collect();
-        let told: Vec<bool> = rings.iter().map(|ring| search.is_told(ring)).collect();
-        for (ring, told) in rings.into_iter().zip(told) {
+        let recognised: Vec<bool> = rings.iter().map(|ring| search.is_recognised(ring)).collect();
+        for (ring, is_recognised) in rings.into_iter().zip(recognised) {
             ring.iter().for_each(|unit| moved[*unit] = true);
-            // Nothing but a wrong guess brought devices there that neither GUID nor name tells.
-            if told {
+            // Without a GUID or name of a device the ring shows a wrong guess of the matching, and no exchange.
+            if is_recognised {
                 ring.iter()
                     .for_each(|unit| exchanges.of[*unit] = Some(exchanges.rings.len()));
                 exchanges.rings.push(ring);
             }
         }
-        matching.stand(plan.fabric(), found, &pairs);
+        matching.repair(plan.fabric(), found, &pairs);
     }
     exchanges
 }
@@ -124,7 +124,8 @@ impl Search<'_> {
         (clear && other != unit && !self.moved[other] && self.is_switch(other) == is_switch).then_some(other)
     }
 
-    /// What is found at a planned port. An adapter that only its place tells would say that all is well there.
+    /// The discovered port at the far end of a planned port. An adapter that was matched by its place only gives none: by
+    /// definition such an adapter is where it should be.
     fn seen_from(&self, end: PortRef) -> Option<PortRef> {
         let sure = self.matching.is_identified(end.device) || self.plan.fabric().device(end.device).is_switch();
         let device = self.matching.found_of(end.device).filter(|_| sure)?;
@@ -136,17 +137,18 @@ impl Search<'_> {
         first.is_some_and(|device| self.plan.fabric().device(*device).is_switch())
     }
 
-    fn is_told(&self, ring: &[usize]) -> bool {
+    /// Whether the GUID or the name of a device in the ring is recognised.
+    fn is_recognised(&self, ring: &[usize]) -> bool {
         let mut devices = ring.iter().flat_map(|unit| &self.units.get(*unit).devices);
         devices.any(|device| self.matching.is_identified(*device))
     }
 
-    /// The devices of a ring with the partners that stand in their places.
+    /// The planned devices of a ring, each with the discovered device that stands in its place.
     fn pairs(&self, ring: &[usize]) -> Vec<(DeviceIx, Option<DeviceIx>)> {
         let mut pairs = Vec::new();
         for (unit, other) in around(ring) {
-            let theirs = self.units.get(other).devices.iter();
-            let by_slot: BTreeMap<u32, DeviceIx> = theirs.map(|device| (self.units.slot(*device), *device)).collect();
+            let others = self.units.get(other).devices.iter();
+            let by_slot: BTreeMap<u32, DeviceIx> = others.map(|device| (self.units.slot(*device), *device)).collect();
             for device in &self.units.get(unit).devices {
                 let stands = by_slot.get(&self.units.slot(*device));
                 pairs.push((*device, stands.and_then(|other| self.matching.found_of(*other))));
@@ -156,14 +158,14 @@ impl Search<'_> {
     }
 }
 
-/// Each member of a ring with the one that stands in its place.
+/// Each unit of a ring with the unit that stands in its place.
 fn around(ring: &[usize]) -> impl Iterator<Item = (usize, usize)> {
     let next = ring.iter().cycle().skip(1);
     ring.iter().copied().zip(next.copied())
 }
 
-/// One finding for each; answers with the cables that they explain.
-pub(super) fn tell(view: &View<'_>, faults: &mut Vec<CableFault>) -> BTreeSet<LinkIx> {
+/// Reports one finding for each exchange. Returns the cables that the exchanges explain.
+pub(super) fn report(view: &View<'_>, faults: &mut Vec<CableFault>) -> BTreeSet<LinkIx> {
     let exchanges = view.exchanges;
     let mut explained = vec![Vec::new(); exchanges.rings.len()];
     for (cable, link) in view.plan.fabric().links() {
@@ -236,7 +238,7 @@ fn guid(view: &View<'_>, unit: usize) -> String {
     own.next().map(|guid| format!(" ({guid})")).unwrap_or_default()
 }
 
-/// Whether what stands in the unit's place has the description that belongs there.
+/// Whether the device in the unit's place has the description of the unit.
 fn says_its_place(view: &View<'_>, unit: usize) -> bool {
     let unit = view.units.get(unit);
     let there = unit.devices.iter().filter_map(|device| view.matching.found_of(*device));

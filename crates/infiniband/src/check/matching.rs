@@ -29,7 +29,7 @@ pub struct Matched {
 pub(super) struct Matching {
     found: Vec<Option<DeviceIx>>,
     planned: Vec<Option<DeviceIx>>,
-    /// Planned devices that a GUID or a description tells, and those whose place was found since.
+    /// Planned devices that were recognised by GUID or description, and exchanged devices whose place was found.
     identified: Vec<bool>,
     pub(super) counts: Matched,
 }
@@ -50,7 +50,7 @@ impl Matching {
         matching
     }
 
-    /// Whether a GUID or a description tells the planned device.
+    /// Whether the planned device was recognised by GUID or description.
     pub(super) fn is_identified(&self, planned: DeviceIx) -> bool {
         self.identified[planned.0 as usize]
     }
@@ -60,8 +60,8 @@ impl Matching {
         &self.found
     }
 
-    /// Gives planned devices other partners, and looks for the places of all devices anew that nothing else tells.
-    pub(super) fn stand(&mut self, planned: &Fabric, found: &Fabric, pairs: &[(DeviceIx, Option<DeviceIx>)]) {
+    /// Gives planned devices other partners. Then matches all devices anew that can only be recognised by their places.
+    pub(super) fn repair(&mut self, planned: &Fabric, found: &Fabric, pairs: &[(DeviceIx, Option<DeviceIx>)]) {
         for (ix, _) in pairs {
             self.identified[ix.0 as usize] = false;
         }
@@ -235,7 +235,7 @@ impl Matching {
         self.only_switch(planned, found)
     }
 
-    /// Where nothing is recognised, and plan and fabric have one switch each, that is the same one: there is no other.
+    /// If no device is recognised, and plan and fabric have one switch each, pairs these switches.
     fn only_switch(&mut self, planned: &Fabric, found: &Fabric) -> bool {
         let only = |fabric: &Fabric| {
             let mut switches = fabric.devices().filter(|(_, device)| device.is_switch());

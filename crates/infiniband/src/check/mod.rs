@@ -19,7 +19,7 @@ use super::rate::Rate;
 
 pub use matching::Matched;
 
-/// Cables that are listed by name in one finding at most.
+/// Maximum number of cables that one finding names.
 const MAX_NAMED: usize = 12;
 
 /// Kinds of faults.
@@ -34,9 +34,9 @@ pub enum FaultKind {
     DeviceReplaced,
     /// Switches or nodes stand in each other's places with all their cables.
     DevicesExchanged,
-    /// Devices that their GUIDs tell have each other's names.
+    /// Devices recognised by GUID have each other's names.
     NamesExchanged,
-    /// A device that its GUID tells has another name than the plan.
+    /// A device recognised by GUID has another name than in the plan.
     WrongName,
     /// Two or more cables are in each other's places.
     Swapped,
@@ -109,7 +109,7 @@ pub struct Replacement {
     pub guid: Guid,
     /// The GUIDs of the adapter's ports, with the planned cables at these ports. Empty for a switch.
     pub ports: Vec<(String, Guid)>,
-    /// Those of these ports that are linked to the planned port at the other end of the cable.
+    /// The ports in `ports` that are linked to the planned port at the other end of the cable.
     pub in_place: BTreeSet<Guid>,
 }
 
@@ -130,7 +130,8 @@ pub struct Report {
     pub right: usize,
     /// How devices were recognised.
     pub matched: Matched,
-    /// Switches and nodes that GUIDs or places tell and whose names follow another scheme than the plan's: no faults.
+    /// Number of switches and nodes, recognised by GUID or place, with names of another scheme than the plan's. They are no
+    /// faults.
     pub named_otherwise: usize,
 }
 
@@ -156,7 +157,7 @@ pub fn check(plan: &Plan, found: &Fabric) -> Report {
         exchanges: &exchanges,
     };
     let mut faults = Vec::new();
-    let explained = exchange::tell(&view, &mut faults);
+    let explained = exchange::report(&view, &mut faults);
     let (silent, by_place) = devices::find(&view, &mut faults);
     let by_guid = names::find(&view, &mut faults);
     let right = cables::find(&view, &silent, &explained, &mut faults);
@@ -223,7 +224,7 @@ fn listed(view: &View<'_>, cables: &[LinkIx]) -> String {
     names.join(", ")
 }
 
-/// What the searches look at.
+/// The input of the searches.
 struct View<'a> {
     plan: &'a Plan,
     found: &'a Fabric,

@@ -1,4 +1,4 @@
-//! Nodes and switches that a GUID tells and that describe themselves by another name than the plan has.
+//! Nodes and switches that were recognised by GUID, and whose descriptions have another name than the plan.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::guid::Guid;
 use crate::model::{Device, DeviceIx, DeviceKind};
 use crate::name;
 
-/// The name of the machine, or of the switch, that a description tells.
+/// The name of the machine or of the switch in a description.
 pub(super) fn said(device: &Device) -> Option<&str> {
     let text = &*device.name;
     let machine = device.is_adapter().then(|| name::machine(text)).flatten();
@@ -19,20 +19,20 @@ pub(super) fn said(device: &Device) -> Option<&str> {
     }
 }
 
-/// Whether two names are one, with or without a domain.
+/// Whether two names are equal, each with or without a domain.
 pub(super) fn same(a: &str, b: &str) -> bool {
     let (a, b) = (name::key(a), name::key(b));
     let within = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('.'));
     a == b || within(&a, &b) || within(&b, &a)
 }
 
-/// A unit that calls itself otherwise.
+/// The other name of a unit.
 struct Other<'a> {
     name: &'a str,
     devices: Vec<DeviceIx>,
 }
 
-/// Finds them; answers with how many units have names of another scheme than the plan's, which are not told one by one.
+/// Finds the units. Returns the number of units with names of another scheme than the plan's. These give no findings.
 ///
 /// Takes time in proportion to n log n for n devices.
 pub(super) fn find(view: &View<'_>, faults: &mut Vec<CableFault>) -> usize {
@@ -43,12 +43,12 @@ pub(super) fn find(view: &View<'_>, faults: &mut Vec<CableFault>) -> usize {
         .map(|other| search.owner(other.as_ref()?.name))
         .collect();
     let rings: Vec<Vec<usize>> = rings(&next).into_iter().filter(|ring| ring.len() > 1).collect();
-    let mut told = vec![false; next.len()];
+    let mut reported = vec![false; next.len()];
     for ring in &rings {
-        ring.iter().for_each(|unit| told[*unit] = true);
+        ring.iter().for_each(|unit| reported[*unit] = true);
         faults.push(search.exchanged(ring));
     }
-    // A name that no plan has is told where it is an exception.
+    // If most units of a kind have names that the plan does not have, the names follow another scheme.
     let strange = |kind: DeviceKind| {
         let others = search.others.iter().zip(view.units.all()).zip(&next);
         let strange =
@@ -61,8 +61,8 @@ pub(super) fn find(view: &View<'_>, faults: &mut Vec<CableFault>) -> usize {
         .filter(|kind| strange(*kind) > search.right.get(kind).copied().unwrap_or(0))
         .collect();
     let mut unlike = 0;
-    for ((at, unit), told) in view.units.all().zip(told) {
-        let Some(other) = search.others[at].as_ref().filter(|_| !told) else {
+    for ((at, unit), is_reported) in view.units.all().zip(reported) {
+        let Some(other) = search.others[at].as_ref().filter(|_| !is_reported) else {
             continue;
         };
         if next[at].is_none() && scheme.contains(&unit.kind) {
@@ -81,9 +81,9 @@ struct Search<'a> {
     view: &'a View<'a>,
     /// Units by their planned names.
     owners: BTreeMap<String, usize>,
-    /// For each unit: what it calls itself instead.
+    /// The other name of each unit; none: the unit has its planned name.
     others: Vec<Option<Other<'a>>>,
-    /// How many units have their planned names.
+    /// Number of units with their planned names, by kind.
     right: BTreeMap<DeviceKind, usize>,
     /// Adapters of units that have their planned names.
     single: Vec<(DeviceIx, &'a str)>,
@@ -106,7 +106,7 @@ impl<'a> Search<'a> {
         search
     }
 
-    /// What most of the unit's adapters say, if that is another name than the planned one.
+    /// The name in the descriptions of most adapters of the unit, if this name is not the planned one.
     fn look(&mut self, at: usize, unit: &Unit) -> Option<Other<'a>> {
         let has_name = !name::is_generic(&unit.name) && unit.name.parse::<Guid>().is_err();
         if self.view.exchanges.has(at) || !has_name {
@@ -133,7 +133,7 @@ impl<'a> Search<'a> {
             *self.right.entry(unit.kind).or_default() += 1;
         }
         for other in names.into_values() {
-            // A card that moved from one node to another is told with its cable.
+            // The finding about the cable reports a card that moved to another node.
             for device in other.devices {
                 if self.is_cabled_right(device) {
                     self.single.push((device, other.name));
@@ -143,7 +143,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// The discovered device of this planned one, if the GUID tells it.
+    /// The discovered device for a planned one, if it was recognised by GUID.
     fn by_guid(&self, device: DeviceIx) -> Option<&'a Device> {
         let found = self.view.matching.found_of(device)?;
         let guid = self.view.plan.fabric().device(device).guid?;

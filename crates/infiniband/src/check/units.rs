@@ -1,4 +1,4 @@
-//! What stands in a place as a whole: a switch, and all adapters of one machine.
+//! Units of exchange: a switch, or all adapters of one machine.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use crate::plan::Plan;
 
 /// One switch, the planned adapters of one machine, or an adapter whose name tells no machine.
 pub(super) struct Unit {
-    /// The machine's name, or that of the only device, as the plan writes it.
+    /// The name of the machine or of the only device, as the plan writes it.
     pub(super) name: String,
     pub(super) kind: DeviceKind,
-    /// Whether the name is that of a machine.
+    /// Whether `name` is the name of a machine.
     pub(super) is_machine: bool,
-    /// In the order of the plan.
+    /// The devices, in the order of the plan.
     pub(super) devices: Vec<DeviceIx>,
 }
 
@@ -24,11 +24,11 @@ impl Unit {
     }
 }
 
-/// All of them, and which device is in which.
+/// All units, and the unit of each device.
 pub(super) struct Units {
     list: Vec<Unit>,
     of: Vec<usize>,
-    /// A number for what each device is called in its unit; equal for equal names.
+    /// For each device a number of its name in its unit. Equal names have equal numbers.
     slots: Vec<u32>,
 }
 
@@ -82,7 +82,7 @@ impl Units {
         self.of[device.0 as usize]
     }
 
-    /// Which of its unit's devices it is: the same number in all units for the same adapter.
+    /// The number of a device's name in its unit: the same in all units for the same adapter.
     pub(super) fn slot(&self, device: DeviceIx) -> u32 {
         self.slots[device.0 as usize]
     }
@@ -99,7 +99,7 @@ impl Units {
 
 /// The cycles in `next`, each from its lowest member on. Takes time in proportion to the length of `next`.
 pub(super) fn rings(next: &[Option<usize>]) -> Vec<Vec<usize>> {
-    // The walk that came by, from 1; 0 before any did.
+    // The walk that visited each place, from 1; 0: not visited.
     let mut seen = vec![0; next.len()];
     let mut rings = Vec::new();
     for first in 0..next.len() {

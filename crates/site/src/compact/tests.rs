@@ -1,16 +1,16 @@
-//! Folded items stand for the same items as before.
+//! Tests of folding: an item in compact notation stands for exactly the items that were folded into it.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::file::expand_pattern;
 
-/// One item as the reader sees it: name, rack, address, number and GUID.
+/// A node: name, rack, BMC address, rack unit and GUID.
 type Object = (String, String, String, u32, u64);
 
-fn row((name, rack, address, number, guid): &Object) -> Row<u8> {
+fn row((name, rack, address, unit, guid): &Object) -> Row<u8> {
     Row {
-        comments: vec![format!("{name:?} there")],
+        comments: vec![format!("node {name:?}")],
         fields: vec![
             Field::new("- name: ", Value::Name(name.clone())),
             Field::new("  rack: ", Value::Shared(rack.clone())),
@@ -22,7 +22,7 @@ fn row((name, rack, address, number, guid): &Object) -> Row<u8> {
                     is_own: true,
                 },
             ),
-            Field::new("  unit: ", Value::Number(*number)),
+            Field::new("  unit: ", Value::Number(*unit)),
             Field::new("  guid: ", Value::Guid(*guid)),
         ],
         tag: 7,
@@ -43,7 +43,7 @@ fn unquoted(yaml: &str) -> String {
     yaml.trim_matches('"').to_owned()
 }
 
-/// The objects of an item, as the reader of site files expands them.
+/// The objects for which an item stands, by the rules of the reader of site files.
 fn objects(item: &Item<u8>) -> Vec<Object> {
     let value = |at: usize| unquoted(&item.lines[at].1);
     let names = expand_pattern(&value(0)).unwrap();
@@ -75,7 +75,8 @@ fn objects(item: &Item<u8>) -> Vec<Object> {
     names.iter().enumerate().map(object).collect()
 }
 
-fn shown(objects: &[Object]) -> Vec<String> {
+/// The values of the folded items, one line for each item.
+fn folded_lines(objects: &[Object]) -> Vec<String> {
     let line = |item: Item<u8>| {
         let values: Vec<String> = item.lines.into_iter().map(|(_, value)| value).collect();
         values.join(" ")
@@ -87,8 +88,8 @@ fn object(name: &str, rack: &str, address: &str, unit: u32, guid: u64) -> Object
     (name.to_owned(), rack.to_owned(), address.to_owned(), unit, guid)
 }
 
-/// Nodes in racks, four in each.
-fn hall(racks: u64) -> Vec<Object> {
+/// Nodes in this number of racks, four in each.
+fn nodes_in_racks(racks: u64) -> Vec<Object> {
     let node = |n: u64| {
         let (rack, place) = (n / 4 + 1, n % 4);
         let name = format!("gpu-{:03}", n + 1);
@@ -108,21 +109,20 @@ fn hall(racks: u64) -> Vec<Object> {
 #[test]
 fn nodes_in_racks_become_one_item() {
     let wanted = "gpu-[001-020] r[1-5]*4 https://10.0.[1-5].[10-13] [1, 11, 21, 31] 0x0000000000000100+0x10";
-    assert_eq!(shown(&hall(5)), [wanted]);
-    let item = &folded(&hall(5))[0];
+    assert_eq!(folded_lines(&nodes_in_racks(5)), [wanted]);
+    let item = &folded(&nodes_in_racks(5))[0];
     assert_eq!(
         (item.count, item.comments.as_slice()),
-        (20, &["\"gpu-[001-020]\" there".to_owned()][..])
+        (20, &["node \"gpu-[001-020]\"".to_owned()][..])
     );
 }
 
 #[test]
-fn an_irregular_item_stands_alone_and_the_others_around_it_are_joined() {
-    let mut hall = hall(5);
-    hall[9].4 = 0xabcd;
-    let shown = shown(&hall);
+fn an_irregular_node_stays_single_and_its_neighbours_are_folded() {
+    let mut nodes = nodes_in_racks(5);
+    nodes[9].4 = 0xabcd;
     assert_eq!(
-        shown,
+        folded_lines(&nodes),
         [
             "gpu-[001-008] r[1-2]*4 https://10.0.[1-2].[10-13] [1, 11, 21, 31] 0x0000000000000100+0x10",
             "gpu-009 r3 https://10.0.3.10 1 0x0000000000000180",
@@ -134,7 +134,7 @@ fn an_irregular_item_stands_alone_and_the_others_around_it_are_joined() {
 }
 
 #[test]
-fn names_in_other_names_are_filled_in() {
+fn a_name_inside_another_value_becomes_a_placeholder() {
     assert_eq!(template("pdu-r1-A/2", "gpu-1", "r1"), "pdu-{rack}-A/2");
     assert_eq!(template("pdu-r12-A/2", "gpu-1", "r1"), "pdu-r12-A/2");
     assert_eq!(template("https://gpu-1.bmc", "gpu-1", "r1"), "https://{name}.bmc");
@@ -147,13 +147,13 @@ fn names_in_other_names_are_filled_in() {
     };
     let nodes: Vec<Object> = (1..=3).map(node).collect();
     assert_eq!(
-        shown(&nodes),
+        folded_lines(&nodes),
         ["r[1-3]-gpu r[1-3] https://{name}.bmc 1 0x0000000000000001+0x1"]
     );
 }
 
 #[test]
-fn two_items_far_apart_stay_two() {
+fn items_without_consecutive_numbers_or_with_one_address_stay_single() {
     let two = [
         object("gpu-2", "r1", "https://a", 1, 5),
         object("gpu-10", "r1", "https://b", 1, 6),
@@ -167,17 +167,17 @@ fn two_items_far_apart_stay_two() {
 }
 
 #[test]
-fn patterns_of_the_source_are_no_patterns_of_the_fold() {
-    let odd = [
+fn brackets_in_the_source_are_not_read_as_patterns() {
+    let with_brackets = [
         object("gpu-1", "r[1]", "https://gpu-1", 1, 5),
         object("gpu-2", "r[2]", "https://gpu-2", 1, 6),
     ];
-    assert_eq!(folded(&odd).len(), 2);
+    assert_eq!(folded(&with_brackets).len(), 2);
     let twins = [
         object("gpu-1", "r1", "https://[a]", 1, 5),
         object("gpu-2", "r1", "https://[a]", 1, 6),
     ];
-    assert_eq!(folded(&twins).len(), 2, "an address is for one node alone");
+    assert_eq!(folded(&twins).len(), 2, "two nodes with one address stay visible");
 }
 
 #[test]
@@ -199,9 +199,9 @@ fn a_list_of_names_becomes_patterns() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever the items, the folded ones stand for the same in the same order.
+    /// For any items: the folded items stand for the same items in the same order.
     #[test]
-    fn folded_items_are_the_items(
+    fn folded_items_expand_to_the_original_items(
         shape in (1u64..4, 1u64..5, 1u64..6, 0usize..3),
         start in 0u64..120,
         edits in proptest::collection::vec((0usize..60, 0u8..7, 0u64..40), 0..6),
@@ -238,7 +238,7 @@ proptest! {
             if objects.is_empty() { break; }
         }
         let items = folded(&objects);
-        let again: Vec<Object> = items.iter().flat_map(super::tests::objects).collect();
-        prop_assert_eq!(again, objects);
+        let expanded: Vec<Object> = items.iter().flat_map(super::tests::objects).collect();
+        prop_assert_eq!(expanded, objects);
     }
 }

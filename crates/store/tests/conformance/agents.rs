@@ -1,7 +1,7 @@
 //! The replica with the connection of a node's agent, and the claim and boot of that connection.
 
 use rackwright_lifecycle::{NodeId, State, Wait};
-use rackwright_store::{AgentBootRow, AgentConnection, ContestKind, NodeRecord, Scope, Store};
+use rackwright_store::{AgentBootRow, AgentConnection, ContestKind, NodeRecord, Scope, Store, StoreError};
 
 use super::support::{Lab, at, is_conflict, is_missing, node, node_in, rest, session_of};
 
@@ -180,6 +180,11 @@ async fn the_newest_boot_of_a_node_replaces_the_former_and_is_deleted_with_the_n
         ..rows[1].clone()
     };
     assert!(!later.is_contested(), "an earlier boot was");
+    lab.database.sql("UPDATE agent_boots SET contest_kind = 'twin'").await;
+    let refused = lab.store.agent_boot(&"n1".into()).await;
+    let is_named = matches!(&refused, Err(StoreError::Corrupt { id, source, .. })
+        if id == "n1" && source.to_string().contains("\"twin\""));
+    assert!(is_named, "{refused:?}");
     let record = lab.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.delete_node(&record).await.unwrap();

@@ -1,6 +1,7 @@
 //! Attempts of effects: stored before they are made, one open for each node, ended once.
 
 use rackwright_lifecycle::{Effect, Outcome};
+use rackwright_store::StoreError;
 
 use super::support::{Lab, at, is_conflict, node, try_of};
 
@@ -89,6 +90,25 @@ async fn every_outcome_and_every_effect_is_read_back() {
     tx.commit().await.unwrap();
     assert_eq!(lab.store.attempts(&"n1".into(), at(100)).await.unwrap(), wanted);
     assert_eq!(lab.store.effect("nothing").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_damaged_effect_is_an_error_that_names_the_effect() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    let row = try_of("n1", Effect::ALL[0], 1);
+    let mut tx = lab.store.write().await.unwrap();
+    tx.begin_effect(&row).await.unwrap();
+    tx.commit().await.unwrap();
+    for (columns, named) in [
+        ("outcome = 'done'", "\"done\""),
+        ("outcome = 'open', generation = -1", "out of range"),
+    ] {
+        lab.database.sql(&format!("UPDATE effects SET {columns}")).await;
+        let refused = lab.store.effect(&row.id).await;
+        let is_named = matches!(&refused, Err(StoreError::Corrupt { what: "effect", id, source })
+            if *id == row.id && source.to_string().contains(named));
+        assert!(is_named, "{refused:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Members: epochs, lists, revocation, and tokens as members see them.
 
 use rackwright_lifecycle::CustomerId;
-use rackwright_store::{MemberRow, Scope, SshKeyRow, Store, TokenRow};
+use rackwright_store::{MemberRow, Scope, SshKeyRow, Store, StoreError, TokenRow};
 
 use super::support::{Lab, at, given, member};
 
@@ -39,6 +39,16 @@ async fn invite(store: &Store, digit: char, name: &str, given: &MemberRow, made_
 async fn tokens(store: &Store, scope: &Scope, now: i64) -> Vec<(String, String, String)> {
     let rows = store.member_tokens(scope, at(now), "", 99).await.unwrap();
     rows.into_iter().map(|row| (row.id, row.member, row.made_by)).collect()
+}
+
+#[tokio::test]
+async fn a_damaged_member_is_an_error_that_names_the_member() {
+    let lab = Lab::new().await;
+    put(&lab.store, "ann", &member("viewer"), 7).await;
+    lab.database.sql("UPDATE members SET epoch = -1").await;
+    let refused = lab.store.member("ann").await;
+    let is_named = matches!(&refused, Err(StoreError::Corrupt { what: "member", id, .. }) if id == "ann");
+    assert!(is_named, "{refused:?}");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Sessions in the web console, and API keys.
 
 use rackwright_lifecycle::CustomerId;
-use rackwright_store::{MemberRow, Scope, SessionFilter, SessionKind, SessionRow, Store};
+use rackwright_store::{MemberRow, Scope, SessionFilter, SessionKind, SessionRow, Store, StoreError};
 
 use super::support::{Lab, at};
 
@@ -45,6 +45,22 @@ async fn a_session_is_found_by_its_hash_until_it_ends() {
     assert!(lab.store.session_is_open("s1", at(999)).await.unwrap());
     assert!(!lab.store.session_is_open("s1", at(1000)).await.unwrap());
     assert!(!lab.store.session_is_open("s2", at(500)).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_damaged_session_is_an_error_that_names_the_session() {
+    let lab = Lab::new().await;
+    put(&lab.store, &[session("s1", "ann", SessionKind::Browser)]).await;
+    for (column, named) in [
+        ("kind = 'badge'", "\"badge\""),
+        ("kind = 'browser', epoch = -1", "out of range"),
+    ] {
+        lab.database.sql(&format!("UPDATE sessions SET {column}")).await;
+        let refused = lab.store.session("hash-s1", at(500)).await;
+        let is_named = matches!(&refused, Err(StoreError::Corrupt { what: "session", id, source })
+            if id == "s1" && source.to_string().contains(named));
+        assert!(is_named, "{refused:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! GET over HTTP/1.1 from one origin, without proxies: limits on time and size, no redirects, and a token that is never shown.
+//! GET over HTTP/1.1 from one origin, without proxies. Time and size are limited, redirects are not followed, and the token
+//! is not shown.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -21,12 +22,12 @@ pub struct Origin {
     pub scheme: &'static str,
     pub host: String,
     pub port: u16,
-    /// The beginning of its paths, without `/` at its end.
+    /// The path before `/api`, without a `/` at the end.
     pub base: String,
 }
 
 impl Origin {
-    /// Reads `https://HOST[:PORT][/PATH]`; `http` only for this machine, because a token is sent.
+    /// Reads `https://HOST[:PORT][/PATH]`. `http` is allowed for this machine only, because requests carry a token.
     pub fn parse(text: &str) -> Result<Self, CliError> {
         let wrong = |why: &str| {
             CliError::usage(
@@ -34,23 +35,23 @@ impl Origin {
                 "the form is https://netbox.example",
             )
         };
-        let (scheme, usual, rest) = match text.split_once("://") {
+        let (scheme, default_port, rest) = match text.split_once("://") {
             Some(("https", rest)) => ("https", 443, rest),
             Some(("http", rest)) => ("http", 80, rest),
             _ => return Err(wrong("it must begin with https://")),
         };
         let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-        let plain = |c: char| c.is_ascii_graphic() && !"?#@\\".contains(c);
-        if !text.chars().all(plain) {
+        let is_allowed = |c: char| c.is_ascii_graphic() && !"?#@\\".contains(c);
+        if !text.chars().all(is_allowed) {
             return Err(wrong("give only a host, a port and a path"));
         }
-        let (host, port) = host_and_port(authority, usual).map_err(wrong)?;
+        let (host, port) = host_and_port(authority, default_port).map_err(wrong)?;
         let host = host.to_ascii_lowercase();
-        let here = host == "localhost"
+        let is_loopback = host == "localhost"
             || host
                 .parse::<std::net::IpAddr>()
                 .is_ok_and(|address| address.is_loopback());
-        if scheme == "http" && !here {
+        if scheme == "http" && !is_loopback {
             return Err(wrong("http would send the token unencrypted"));
         }
         Ok(Self {
@@ -61,16 +62,16 @@ impl Origin {
         })
     }
 
-    /// The path and query of a link, if it leads to this origin and has this beginning of paths.
+    /// The path and query of a link. `None`: the link leads to another server, or its path is not below `base`.
     pub fn path_of(&self, link: &str) -> Option<String> {
         let at = link.find("://").map_or(0, |at| at + 3);
         let path_at = link.get(at..)?.find('/')? + at;
         let (authority, path) = link.split_at(path_at);
         let other = Self::parse(authority).ok()?;
-        let same = (other.scheme, &other.host, other.port) == (self.scheme, &self.host, self.port);
-        let below = path.strip_prefix(&self.base).is_some_and(|rest| rest.starts_with('/'));
-        let good = path.chars().all(|c| c.is_ascii_graphic() && c != '#') && !path.contains("/../");
-        (same && below && good).then(|| path.to_owned())
+        let is_same_server = (other.scheme, &other.host, other.port) == (self.scheme, &self.host, self.port);
+        let is_below_base = path.strip_prefix(&self.base).is_some_and(|rest| rest.starts_with('/'));
+        let is_clean = path.chars().all(|c| c.is_ascii_graphic() && c != '#') && !path.contains("/../");
+        (is_same_server && is_below_base && is_clean).then(|| path.to_owned())
     }
 
     fn authority(&self) -> String {
@@ -96,7 +97,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects at the first request. `authorization` is the header's value.
+    /// A client that connects at its first request. `authorization` is the value of the header `Authorization`.
     pub fn new(origin: Origin, authorization: &str, ca: Option<&Path>, timeout: Duration) -> Result<Self, CliError> {
         let mut authorization = HeaderValue::from_str(authorization)
             .map_err(|_| CliError::credential("the token contains invalid characters", ""))?;
@@ -133,7 +134,7 @@ impl Client {
         }
     }
 
-    /// The body of the answer for a path.
+    /// Reads a path, and returns the body of the answer.
     pub async fn get(&self, path: &str) -> Result<Vec<u8>, CliError> {
         let time = self.timeout;
         match tokio::time::timeout(time, self.answer(path)).await {
@@ -148,14 +149,14 @@ impl Client {
             .get(format!("{}{path}", self.origin.url()))
             .header(ACCEPT, "application/json")
             .header(AUTHORIZATION, self.authorization.clone());
-        let mut answer = request.send().await.map_err(|e| self.lost(&e))?;
+        let mut answer = request.send().await.map_err(|e| self.no_answer(&e))?;
         let status = answer.status();
         if status != StatusCode::OK {
             return Err(self.refused(path, status));
         }
         let mut body = Vec::new();
-        let cut = |e: reqwest::Error| CliError::BadAnswer(format!("{path}: {}", innermost(&e)));
-        while let Some(chunk) = answer.chunk().await.map_err(cut)? {
+        let broken_off = |e: reqwest::Error| CliError::BadAnswer(format!("{path}: {}", innermost(&e)));
+        while let Some(chunk) = answer.chunk().await.map_err(broken_off)? {
             if body.len() + chunk.len() > MAX_BODY_BYTES {
                 let most = MAX_BODY_BYTES >> 20;
                 return Err(CliError::BadAnswer(format!(
@@ -168,7 +169,7 @@ impl Client {
     }
 
     /// The error of a request without an answer.
-    fn lost(&self, error: &reqwest::Error) -> CliError {
+    fn no_answer(&self, error: &reqwest::Error) -> CliError {
         if error.is_connect() && error.is_timeout() {
             return self.unreachable(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()));
         }
@@ -205,7 +206,7 @@ fn innermost(error: &reqwest::Error) -> String {
     last.to_string()
 }
 
-/// The authorities in a file, or this system's.
+/// The authorities in the file, or without a file the authorities that this system trusts.
 fn roots(ca: Option<&Path>) -> Result<RootCertStore, CliError> {
     let mut roots = RootCertStore::empty();
     let Some(path) = ca else {

@@ -1,4 +1,4 @@
-//! The result of a run, as it is stored and reported.
+//! The result of a run of the network test: what is stored, and the rows of reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,15 @@ use rackwright_store::{NetworkRow, NetworkTest, StoreError};
 use super::plan::{Found, stored};
 use super::{REPEAT_S, network_event};
 
-/// Most stored lines of the report, and most characters of one.
-const MOST_ROWS: usize = 64;
-const MESSAGE_MAX: usize = 400;
-/// Most faults in one sentence.
-const MOST_FAULTS: usize = 4;
+/// Most stored rows of the report; the oldest are dropped.
+const ROWS_MAX: usize = 64;
+/// Most characters of a stored text.
+const TEXT_MAX: usize = 400;
+/// Most faults or nodes that one sentence names.
+const NAMED_MAX: usize = 4;
 
-/// Stores the result if the row still names the run.
+/// Stores the result of the run that began as `began`, and its events. Nothing is stored if the cluster is gone or has begun
+/// another run.
 ///
 /// # Errors
 /// The database failed.
@@ -30,11 +32,11 @@ pub async fn store(core: &Core, id: &ClusterId, began: &NetworkTest, found: &Fou
         Err(StoreError::NotFound { .. }) => return Ok(()),
         other => other?,
     };
-    let is_ours = record
+    let is_current_run = record
         .network
         .as_ref()
         .is_some_and(|test| test.run == began.run && test.until.is_some());
-    if !is_ours {
+    if !is_current_run {
         return Ok(());
     }
     let mut test = conclude(id, began, found);
@@ -76,7 +78,7 @@ fn passed_text(test: &NetworkTest) -> String {
     )
 }
 
-/// The state of the test after a run.
+/// The record of the test after the run with these findings.
 #[must_use]
 pub fn conclude(id: &ClusterId, began: &NetworkTest, found: &Found) -> NetworkTest {
     let mut test = NetworkTest {
@@ -86,15 +88,15 @@ pub fn conclude(id: &ClusterId, began: &NetworkTest, found: &Found) -> NetworkTe
     if found.abandoned {
         return test;
     }
-    let (faulty, elsewhere) = blame(found);
+    let (faulty, other_faults) = sort_faults(found);
     let name = |node: &usize| NodeId::stored(found.topology.name(*node));
     for (node, why) in &faulty {
         let tested = test.members.get(&name(node)).cloned().unwrap_or_default();
-        test.faults.insert(name(node), (tested, few(why)));
+        test.faults.insert(name(node), (tested, truncated(why)));
     }
-    let all_down = found.summary.all_at_once.iter().flatten().any(|rate| *rate <= 0.0);
-    let silent = all_down.then(|| "some nodes transfer nothing while all nodes send at the same time".to_owned());
-    test.blocked = few(&elsewhere.into_iter().chain(silent).collect::<Vec<_>>().join("; "));
+    let has_idle_node = found.summary.all_at_once.iter().flatten().any(|rate| *rate <= 0.0);
+    let idle = has_idle_node.then(|| "some nodes transfer nothing while all nodes send at the same time".to_owned());
+    test.blocked = truncated(&other_faults.into_iter().chain(idle).collect::<Vec<_>>().join("; "));
     let subject = subject(id, found);
     let kept = found.judgement.without(&faulty.keys().copied().collect());
     test.rows
@@ -103,16 +105,18 @@ pub fn conclude(id: &ClusterId, began: &NetworkTest, found: &Found) -> NetworkTe
         subject: name(node).to_string(),
         check: "network-fault".into(),
         verdict: Verdict::Failed.name().into(),
-        measured: few(why),
+        measured: truncated(why),
         wanted: "no node is slower than the others".into(),
     }));
     if test.members.len() < 2 {
-        test.rows.push(alone(&subject));
+        test.rows.push(without_peer(&subject));
     }
-    test.rows.drain(..test.rows.len().saturating_sub(MOST_ROWS));
+    test.rows.drain(..test.rows.len().saturating_sub(ROWS_MAX));
     if test.blocked.is_empty() {
-        let good = test.members.iter().filter(|(node, _)| !test.faults.contains_key(*node));
-        test.passed = good.map(|(node, tested)| (node.clone(), tested.clone())).collect();
+        let without_fault = test.members.iter().filter(|(node, _)| !test.faults.contains_key(*node));
+        test.passed = without_fault
+            .map(|(node, tested)| (node.clone(), tested.clone()))
+            .collect();
         if faulty.len() < test.members.len() {
             test.usual.extend(
                 stored(&found.judgement.usual)
@@ -124,10 +128,10 @@ pub fn conclude(id: &ClusterId, began: &NetworkTest, found: &Found) -> NetworkTe
     test
 }
 
-/// Nodes at fault, and faults elsewhere.
-fn blame(found: &Found) -> (BTreeMap<usize, String>, Vec<String>) {
+/// The nodes at fault with the reasons, and the faults that belong to no single node.
+fn sort_faults(found: &Found) -> (BTreeMap<usize, String>, Vec<String>) {
     let mut faulty = found.excluded.clone();
-    let mut elsewhere: Vec<String> = found.refused.iter().cloned().collect();
+    let mut other_faults: Vec<String> = found.refused.iter().cloned().collect();
     let judgement = &found.judgement;
     for fault in &judgement.faults {
         let words = fault.words(&found.topology, &judgement.tests, &judgement.wanted);
@@ -138,44 +142,45 @@ fn blame(found: &Found) -> (BTreeMap<usize, String>, Vec<String>) {
                     .and_modify(|why| why.push_str(&format!("; {words}")))
                     .or_insert(words);
             }
-            None => elsewhere.push(words),
+            None => other_faults.push(words),
         }
     }
-    // Half of a cluster does not break at once: a shared part did, or the images block the traffic.
+    // If half of the nodes seem faulty, the likely cause is a shared part, or a firewall in the image. No node is blamed.
     if faulty.len() * 2 >= found.topology.len() && !faulty.is_empty() {
-        let of = format!("{} of {} nodes", faulty.len(), found.topology.len());
+        let share = format!("{} of {} nodes", faulty.len(), found.topology.len());
         let why: Vec<String> = faulty
             .iter()
-            .take(MOST_FAULTS)
+            .take(NAMED_MAX)
             .map(|(node, why)| format!("{}: {why}", found.topology.name(*node)))
             .collect();
-        elsewhere.insert(
+        other_faults.insert(
             0,
             format!(
-                "{of} are at fault, so many that a common cause is likely: {}",
+                "{share} are at fault, so many that a common cause is likely: {}",
                 why.join("; ")
             ),
         );
         faulty.clear();
     }
-    let more = elsewhere.len().saturating_sub(MOST_FAULTS);
-    elsewhere.truncate(MOST_FAULTS);
+    let more = other_faults.len().saturating_sub(NAMED_MAX);
+    other_faults.truncate(NAMED_MAX);
     if more > 0 {
-        elsewhere.push(format!("and {more} more"));
+        other_faults.push(format!("and {more} more"));
     }
-    (faulty, elsewhere)
+    (faulty, other_faults)
 }
 
+/// The subject of the run's rows: the cluster, or the nodes that were tested for the first time.
 fn subject(id: &ClusterId, found: &Found) -> String {
     let fresh: BTreeSet<&str> = found.fresh.iter().map(|node| found.topology.name(*node)).collect();
     if fresh.len() == found.topology.len() {
         return id.to_string();
     }
-    let names: Vec<&str> = fresh.into_iter().take(MOST_FAULTS).collect();
+    let names: Vec<&str> = fresh.into_iter().take(NAMED_MAX).collect();
     format!("{id}: {} with the others", names.join(", "))
 }
 
-fn alone(subject: &str) -> NetworkRow {
+fn without_peer(subject: &str) -> NetworkRow {
     NetworkRow {
         subject: subject.to_owned(),
         check: "network-pairs".into(),
@@ -190,20 +195,20 @@ fn row(row: &ReportRow) -> NetworkRow {
         subject: row.subject.clone(),
         check: row.check.clone(),
         verdict: row.verdict.name().to_owned(),
-        measured: few(&row.measured),
+        measured: truncated(&row.measured),
         wanted: row.wanted.clone(),
     }
 }
 
-fn few(text: &str) -> String {
-    let mut few: String = text.chars().take(MESSAGE_MAX).collect();
-    if few.len() < text.len() {
-        few.push_str(" ...");
+fn truncated(text: &str) -> String {
+    let mut short: String = text.chars().take(TEXT_MAX).collect();
+    if short.len() < text.len() {
+        short.push_str(" ...");
     }
-    few
+    short
 }
 
-/// The lines of the test in the report of the hand-over pack.
+/// The rows of the test in the report of the hand-over pack.
 #[must_use]
 pub fn report(id: &ClusterId, test: Option<&NetworkTest>) -> Vec<ReportRow> {
     let skipped = |why: &str| ReportRow {
@@ -228,7 +233,7 @@ pub fn report(id: &ClusterId, test: Option<&NetworkTest>) -> Vec<ReportRow> {
         measured: row.measured.clone(),
         wanted: row.wanted.clone(),
     };
-    // Nodes that came later may lack a test.
-    let without = (!test.skipped.is_empty()).then(|| skipped(&test.skipped));
-    test.rows.iter().map(row).chain(without).collect()
+    // The stored rows are from earlier runs. A node that joined afterwards may have skipped the test.
+    let skipped_now = (!test.skipped.is_empty()).then(|| skipped(&test.skipped));
+    test.rows.iter().map(row).chain(skipped_now).collect()
 }

@@ -9,7 +9,7 @@ use url::{Host, Url};
 
 const SITE_ROLES: &[&str] = &["operator", "viewer", "auditor"];
 const CUSTOMER_ROLES: &[&str] = &["customer-admin", "customer-user"];
-/// The scope without which a provider gives no identity.
+/// The scope that requests the identity of the person.
 const OPENID: &str = "openid";
 /// Longest text of the button, in characters.
 const NAME_MAX: usize = 40;
@@ -18,16 +18,16 @@ const NAME_MAX: usize = 40;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// The provider, as it names itself in its tokens.
+    /// The URL that names the provider in its tokens (`iss`).
     pub issuer: String,
-    /// The control plane's name at the provider.
+    /// The id under which the control plane is registered at the provider.
     pub client_id: String,
     /// File with the control plane's secret at the provider. `None`: a public client, which only PKCE protects.
     pub client_secret_file: Option<PathBuf>,
     /// The provider's name on the login page.
     #[serde(default = "name")]
     pub name: String,
-    /// What the control plane asks the provider for.
+    /// The scopes of a login request.
     #[serde(default = "scopes")]
     pub scopes: Vec<String>,
     /// The claim with the name of a new member.
@@ -36,18 +36,18 @@ pub struct Settings {
     /// The claim with the groups of the person.
     #[serde(default = "groups_claim")]
     pub groups_claim: String,
-    /// The first row with a group of the person gives role and customer.
+    /// Table from groups to roles. The first row with a group of the person gives the role and the customer.
     #[serde(default)]
     pub members: Vec<Row>,
     /// PEM file with the authorities of the provider's certificate. `None`: those that this host trusts.
     pub ca_file: Option<PathBuf>,
 }
 
-/// A row of the table: what the members of a group may do.
+/// A row of the table: the role of the people in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// The group, in the words of the provider.
+    /// The name of the group, as the provider writes it.
     pub group: String,
     /// The role.
     pub role: String,
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_is_asked_by_https_or_on_this_host() {
+    fn a_provider_has_an_https_address_or_is_on_this_host() {
         let check = |issuer: &str| parsed(&format!("issuer: '{issuer}', client_id: rackwright, {ROW}"));
         for issuer in [
             "https://login.example",
