@@ -136,3 +136,19 @@ pub fn table(breaches: &[UsageBreach], paint: Paint, width: Option<usize>) -> St
     }
     table.render(paint, width)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_breach_at_ports_of_no_known_cluster_is_shown_as_unknown() {
+        let breach = UsageBreach {
+            kind: "foreign-key".into(),
+            ..UsageBreach::default()
+        };
+        let shown = table(&[breach], Paint::PLAIN, None);
+        let row: Vec<&str> = shown.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+        assert_eq!(row[..4], ["foreign-key", "unknown", "unknown", "unknown"], "{shown}");
+    }
+}
