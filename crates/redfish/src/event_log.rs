@@ -340,7 +340,8 @@ fn count(page: &Resource) -> u64 {
 /// The last second of the year 9999.
 const LAST_S: i64 = 253_402_300_799;
 
-/// Seconds since 1970 of `2024-07-18T22:00:55.851+00:00` and its like; none for `0000-00-00T00:00:00Z` and after the year 9999. No zone means UTC.
+/// Seconds since 1970 of `2024-07-18T22:00:55.851+00:00` and its like; none for `0000-00-00T00:00:00Z` and after the year 9999.
+/// No zone means UTC.
 pub(crate) fn seconds_of(text: &str) -> Option<i64> {
     let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<i64>().ok();
     let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
