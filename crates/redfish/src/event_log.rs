@@ -337,7 +337,11 @@ fn count(page: &Resource) -> u64 {
         .map_or(listed, |claimed| claimed.max(listed))
 }
 
-/// Seconds since 1970 of `2024-07-18T22:00:55.851+00:00` and its like; none for `0000-00-00T00:00:00Z`. No zone means UTC.
+/// The last second of the year 9999.
+const LAST_S: i64 = 253_402_300_799;
+
+/// Seconds since 1970 of `2024-07-18T22:00:55.851+00:00` and its like; none for `0000-00-00T00:00:00Z` and after the year 9999.
+/// No zone means UTC.
 pub(crate) fn seconds_of(text: &str) -> Option<i64> {
     let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<i64>().ok();
     let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
@@ -367,7 +371,9 @@ pub(crate) fn seconds_of(text: &str) -> Option<i64> {
         (year, month - 3)
     };
     let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;
-    Some(days * 86_400 + hour * 3600 + minute * 60 + second - offset * 60)
+    let seconds = days * 86_400 + hour * 3600 + minute * 60 + second - offset * 60;
+    // No message of the API can tell a time after the year 9999.
+    (0..=LAST_S).contains(&seconds).then_some(seconds)
 }
 
 #[cfg(test)]
@@ -383,6 +389,11 @@ mod tests {
             ("2024-02-29T12:00:00", Some(1_709_208_000)),
             ("2000-03-01T00:00:00+0530", Some(951_849_000)),
             ("0000-00-00T00:00:00Z", None),
+            ("1970-01-01T00:00:00+01:00", None),
+            ("9999-12-31T23:59:59Z", Some(LAST_S)),
+            ("9999-12-31T23:59:59-00:01", None),
+            ("9999-12-31T24:00:00Z", None),
+            ("9999-12-31T00:00:00-99:99", None),
             ("2024-13-01T00:00:00Z", None),
             ("T00:00:00Z", None),
             ("Tue Jul 18", None),
