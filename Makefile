@@ -94,8 +94,8 @@ fuzz: deps ## Looks for inputs that a reader cannot bear (packets, images, site 
 # NAME:PATH of pages; FIRST is the first node. README's pictures are of a hall of 300 nodes.
 README_PAGES := fleet:/ node:/nodes/FIRST racks:/racks fabric:/fabric
 PAGES := $(README_PAGES) nodes:/nodes map:/nodes?view=map power:/power clusters:/clusters order:/clusters/new \
-  activity:/activity images:/images discovery:/discovery usage:/usage members:/members sessions:/sessions
-CUSTOMER_PAGES := home:/ nodes:/nodes clusters:/clusters order:/clusters/new usage:/usage
+  activity:/activity images:/images discovery:/discovery usage:/usage members:/members sessions:/sessions audit:/audit
+CUSTOMER_PAGES := home:/ nodes:/nodes clusters:/clusters activity:/activity images:/images usage:/usage members:/members
 SCREENSHOTS := target/screenshots
 TAKE := node crates/web/ui/pictures.mjs
 
