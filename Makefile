@@ -91,9 +91,23 @@ fuzz: deps ## Looks for inputs that a reader cannot bear (packets, images, site 
 	target/debug/fuzz-inputs -max_total_time=$(FUZZ_SECONDS) -seed=$(FUZZ_SEED) -timeout=10 -rss_limit_mb=1024 -max_len=8192 \
 	  -artifact_prefix=target/fuzz/ -print_final_stats=1 $(FUZZ_CORPUS) crates/fuzz/corpus
 
-.PHONY: pictures
+# NAME:PATH of pages; FIRST is the first node. README's pictures are of a hall of 300 nodes.
+README_PAGES := fleet:/ node:/nodes/FIRST racks:/racks fabric:/fabric
+PAGES := $(README_PAGES) nodes:/nodes map:/nodes?view=map power:/power clusters:/clusters order:/clusters/new \
+  activity:/activity images:/images discovery:/discovery usage:/usage members:/members sessions:/sessions audit:/audit
+CUSTOMER_PAGES := home:/ nodes:/nodes clusters:/clusters activity:/activity images:/images usage:/usage members:/members
+SCREENSHOTS := target/screenshots
+TAKE := node crates/web/ui/pictures.mjs
+
+.PHONY: pictures screenshots
 pictures: deps ## The pictures of the web console in README, with an invented hall: docs/pictures
-	crates/web/ui/pictures.sh
+	$(TAKE) --out docs/pictures $(README_PAGES)
+
+screenshots: deps ## Pictures of each page with 3, 300 and 10,000 nodes, light, for a phone, and a customer's: target/screenshots
+	@for nodes in 3 300 10000; do $(TAKE) --out $(SCREENSHOTS)/$$nodes --nodes $$nodes $(PAGES); done
+	@$(TAKE) --out $(SCREENSHOTS)/light --theme light $(PAGES)
+	@$(TAKE) --out $(SCREENSHOTS)/phone --width 400 --height 850 $(PAGES)
+	@$(TAKE) --out $(SCREENSHOTS)/customer --role customer-admin $(CUSTOMER_PAGES)
 
 .PHONY: web web-check
 web: ## Builds the web console: crates/web/dist from crates/web/ui (needs Node.js 20 and npm)

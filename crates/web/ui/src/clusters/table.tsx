@@ -3,6 +3,7 @@ import { Bar } from "../parts/progress";
 import { ClusterStateBadge, StateBadge } from "../parts/state";
 import { Table, type Column } from "../parts/table";
 import { Ago, Dash, Until } from "../parts/text";
+import { count } from "../units";
 import { nameOf, proof, stateOf, wantedNodes } from "./words";
 
 export function ClusterLink({ cluster }: { cluster: Cluster }) {
@@ -23,7 +24,7 @@ function Nodes({ cluster }: { cluster: Cluster }) {
   }
   return (
     <span class="ready">
-      {ready} of {all}
+      {count(ready)} of {count(all)}
       {["building", "validating", "resizing", "reimaging"].includes(state) && (
         <Bar percent={(ready / Math.max(1, all)) * 100} label={`nodes of ${nameOf(cluster)} in use`} />
       )}
@@ -64,9 +65,12 @@ function Name({ cluster }: { cluster: Cluster }) {
   );
 }
 
+/** A name, which is not broken at its hyphens. */
+const named = (name = "") => (name === "" ? <Dash /> : <span class="name">{name}</span>);
+
 /** Clusters, one a line. Without the customer where all belong to one. */
 export function ClusterTable({ clusters, hasCustomer }: { clusters: Cluster[]; hasCustomer: boolean }) {
-  const customer: Column<Cluster> = { title: "customer", isWide: true, cell: ({ spec }) => spec?.customer || <Dash /> };
+  const customer: Column<Cluster> = { title: "customer", isWide: true, cell: ({ spec }) => named(spec?.customer) };
   return (
     <Table
       caption="Clusters"
@@ -77,7 +81,7 @@ export function ClusterTable({ clusters, hasCustomer }: { clusters: Cluster[]; h
         { title: "state", cell: ({ status }) => <ClusterStateBadge state={status?.state} /> },
         { title: "since", isWide: true, cell: ({ status }) => <Ago time={status?.stateSince} bare /> },
         ...(hasCustomer ? [customer] : []),
-        { title: "SKU", isWide: true, cell: ({ spec }) => spec?.sku },
+        { title: "SKU", isWide: true, cell: ({ spec }) => named(spec?.sku) },
         { title: "nodes in use", cell: (cluster) => <Nodes cluster={cluster} /> },
         { title: "partition", isWide: true, cell: (cluster) => <Fabric cluster={cluster} /> },
         { title: "lease ends", isWide: true, cell: (cluster) => <Lease cluster={cluster} /> },

@@ -22,8 +22,9 @@ export function Table<T>({
   rows: T[];
   keyOf(row: T, index: number): string | number;
 }) {
+  // Buttons stand at the right edge, as numbers do.
   const kind = (column: Column<T>) =>
-    [column.isNumber ? "number" : "", column.isText ? "text" : "", column.isWide ? "wide" : ""]
+    [column.isNumber || column.title === "actions" ? "number" : "", column.isText ? "text" : "", column.isWide ? "wide" : ""]
       .filter(Boolean)
       .join(" ") || undefined;
   return (
