@@ -57,6 +57,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
         ],
     ),
     ("bench", 2, &["api", "cli-context", "free-port"]),
+    ("probe", 1, &["health"]),
     ("traffic", 0, &[]),
     ("free-port", 0, &[]),
     ("health", 0, &[]),
