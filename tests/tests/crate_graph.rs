@@ -63,7 +63,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("health", 0, &[]),
     ("image", 1, &[]),
     ("identity", 1, &[]),
-    ("validate", 1, &["api", "pattern", "yaml"]),
+    ("validate", 1, &["api", "health", "pattern", "yaml"]),
     ("serial", 1, &[]),
     (
         "ground",

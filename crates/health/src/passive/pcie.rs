@@ -115,7 +115,7 @@ pub(super) fn links(facts: &Facts, devices: &[Device<'_>]) -> Finding {
     let (real, emulated): (Vec<_>, Vec<_>) = ends.into_iter().partition(|device| !device.is_emulated());
     if real.is_empty() {
         let why = "there is no GPU, adapter or NVMe drive with a real link".to_owned();
-        let measured = format!("{} emulated devices", emulated.len());
+        let measured = plural(emulated.len(), "emulated device");
         return Finding::without(CHECK, State::NotApplicable(why), measured);
     }
     let (mut faults, mut unknown, mut idle) = (Vec::new(), Vec::new(), 0);
