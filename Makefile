@@ -170,7 +170,7 @@ tools: ## Installs the two cargo tools that the tests need: cargo-nextest and ca
 	@command -v cargo-deny >/dev/null || { echo 'tools: installing cargo-deny (licences and sources)' >&2; cargo install --locked --debug cargo-deny; }
 
 .PHONY: images
-images: ramdisk netboot traffic ## Ramdisk, boot programs, TinyOS and two Debian images, from Debian's packages
+images: ramdisk netboot traffic probe ## Ramdisk, boot programs, TinyOS and two Debian images, from Debian's packages
 	@images/rdma/build.sh
 	@images/tiny/build.sh
 	@images/debian/build.sh slim
@@ -199,6 +199,14 @@ traffic: ## The statically linked program that measures traffic between machines
 	RACKWRIGHT_TRAFFIC_RDMA=$(CURDIR)/target/traffic-rdma/$(TRIPLE)/$(call folder_of,$(AGENT_PROFILE))/rackwright-traffic \
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --profile $(AGENT_PROFILE) -p rackwright-traffic --bin rackwright-traffic --target $(TRIPLE) --target-dir target/ramdisk
 	@install -D -m 755 $(dir $(AGENT))rackwright-traffic $(OUT)/rackwright-traffic
+
+# Twice: the static program carries the dynamic one, which can load the library of NVIDIA's driver (crates/probe/src/embedded.rs).
+.PHONY: probe
+probe: ## The statically linked program that reads the hardware of installed systems
+	cargo build --locked --profile $(AGENT_PROFILE) -p rackwright-probe --bin rackwright-probe --target $(TRIPLE) --target-dir target/traffic-rdma
+	RACKWRIGHT_PROBE_DYNAMIC=$(CURDIR)/target/traffic-rdma/$(TRIPLE)/$(call folder_of,$(AGENT_PROFILE))/rackwright-probe \
+	RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --profile $(AGENT_PROFILE) -p rackwright-probe --bin rackwright-probe --target $(TRIPLE) --target-dir target/ramdisk
+	@install -D -m 755 $(dir $(AGENT))rackwright-probe $(OUT)/rackwright-probe
 
 .PHONY: test-images
 test-images: images ## Every image under every firmware, with and without a seed

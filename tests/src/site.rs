@@ -51,6 +51,8 @@ pub struct Settings {
     pub boot_unknown: bool,
     /// The traffic program that is uploaded to machines; none: the one beside the control plane, if there is one.
     pub traffic: Option<PathBuf>,
+    /// The hardware probe that validations run; none: hardware is not read.
+    pub probe: Option<PathBuf>,
     /// Further lines of settings.
     pub further: String,
     /// The ramdisk that machines boot: "cloud", or "generic" with the drivers of real servers.
@@ -73,6 +75,7 @@ impl Default for Settings {
             trusted_key: None,
             boot_unknown: false,
             traffic: None,
+            probe: None,
             further: String::new(),
             ramdisk: "cloud",
         }
@@ -142,9 +145,11 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
     let signed = signed.map(|key| format!("images:\n  trusted_keys: [\"{key}\"]\n  require_signature: true\n"));
     let traffic = settings.traffic.as_ref();
     let traffic = traffic.map(|file| format!("network_test:\n  program: {}\n  seconds: 1\n", file.display()));
+    let probe = settings.probe.as_ref();
+    let probe = probe.map(|file| format!("hardware_probe:\n  program: {}\n", file.display()));
     format!(
         "data_dir: {data}\nsite: lab\napi:\n  names: [\"{SERVER_IPV4}\", localhost]\n{store}{profile}{signed}{traffic}{further}\
-         boot:\n  method: {method}\n  ramdisk:\n    kernel: {kernel}\n    initrd: {initrd}\n    \
+         {probe}boot:\n  method: {method}\n  ramdisk:\n    kernel: {kernel}\n    initrd: {initrd}\n    \
          arguments: console=ttyS0\n  network:\n    server_ip: {SERVER_IPV4}\n    interface: br0\n    \
          boot_loader: {loader}\n    boot_unknown: {boot_unknown}\n    router_advertisements: true\n    dhcp:\n      server:\n        subnets:\n        \
          - network: 10.77.0.0/24\n          pool: {{first: 10.77.0.100, last: 10.77.0.199}}\n          \
@@ -156,6 +161,7 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
         profile = profile.unwrap_or_default(),
         signed = signed.unwrap_or_default(),
         traffic = traffic.unwrap_or_default(),
+        probe = probe.unwrap_or_default(),
         further = settings.further,
         method = settings.method,
         loader = settings.loader,

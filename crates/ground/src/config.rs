@@ -6,6 +6,7 @@ pub mod discovery;
 pub mod ethernet;
 pub mod fabric;
 pub mod facility;
+pub mod hardware_probe;
 pub mod identity;
 pub mod network_test;
 pub mod power_watch;
@@ -75,6 +76,8 @@ struct Wire {
     fabric: Option<fabric::Settings>,
     #[serde(default)]
     network_test: network_test::Settings,
+    #[serde(default)]
+    hardware_probe: hardware_probe::Settings,
     #[serde(default)]
     facility: Option<facility::Settings>,
     #[serde(default)]
@@ -244,6 +247,8 @@ pub struct Config {
     pub fabric: Option<fabric::Settings>,
     /// Tests of the network between the nodes of a cluster.
     pub network_test: network_test::Settings,
+    /// The program that reads the hardware of installed systems.
+    pub hardware_probe: hardware_probe::Settings,
     /// Quirks of BMC models, including the operator's own profiles. `None`: the built-in profiles.
     pub bmc_quirks: Option<Arc<QuirkSet>>,
     /// The wanted BMC accounts. `None`: they stay as they were enrolled.
@@ -401,6 +406,7 @@ impl Wire {
             power_watch: self.power_watch,
             fabric: self.fabric,
             network_test: self.network_test,
+            hardware_probe: self.hardware_probe,
             facility: self.facility,
             settings_watch: self.settings_watch,
             bmc_accounts: self.bmc_accounts,
@@ -438,6 +444,7 @@ impl Wire {
             fabric.check(faults);
         }
         self.network_test.check(faults);
+        self.hardware_probe.check(faults);
         self.audit.check(faults);
         self.settings_watch.check(faults);
         self.discovery.check(faults);

@@ -6,6 +6,8 @@
 //! | `rated` | rated, seen and least figures of GPUs by SKU, with their sources (`data/figures.txt`) |
 //! | `threshold` | the threshold of a figure among like components, and the verdict on a measurement |
 //! | `errors` | errors in NVIDIA's log lines: component, severity, remedy (`data/nvidia-errors.txt`) |
+//! | `facts` | what the probe program reads, as lines of text |
+//! | `passive` | the passive checks: facts in, components at fault out |
 //! | `groups` | who is at fault in a cluster: groups of nodes, suspects, culprits; and the simulation that measures it |
 //!
 //! `docs/health.md` states what the product uses today.
@@ -14,7 +16,9 @@
 
 mod component;
 mod errors;
+pub mod facts;
 pub mod groups;
+pub mod passive;
 mod rated;
 mod table;
 mod threshold;

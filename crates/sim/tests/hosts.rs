@@ -9,8 +9,8 @@ use rackwright_api::v1::{Check, Inventory, Verdict};
 use rackwright_identity::{SshKeyPair, SystemRng};
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Installed, Phase, Profile, Script, SimNode};
 use rackwright_validate::{
-    Expected, HandOver, ImagePatterns, LaneTarget, MeasureRequest, Profile as Demands, RunLimits, SeedScrub, SeedSpec,
-    Session, SshError, SshTarget, TrafficError, TrafficProgram, TrafficSetup, Transport, hand_over, judge,
+    CarriedProgram, Expected, HandOver, ImagePatterns, LaneTarget, MeasureRequest, Profile as Demands, RunLimits,
+    SeedScrub, SeedSpec, Session, SshError, SshTarget, TrafficError, TrafficSetup, Transport, hand_over, judge,
     keep_traffic, measure, passed, probe, seed, serve_traffic, stop_traffic, wait_reachable,
 };
 use secrecy::ExposeSecret as _;
@@ -424,7 +424,7 @@ async fn the_network_between_machines_is_as_fast_as_the_slower_of_two_adapters()
     let faults = "{fault: slow-cable, adapter: 2, gbit_per_s: 40, nodes: [1]}, {fault: slow-nic, gbit_per_s: 7, nodes: [2]}, \
                   {fault: slow-cable, adapter: 3, gbit_per_s: 0, nodes: [1]}";
     let fleet = fleet(3, Profile::DgxH100, faults).await;
-    let program = TrafficProgram {
+    let program = CarriedProgram {
         bytes: b"program".as_slice().into(),
         sha256: "0d7a2b2ff2b8d6c9ff2eb9d1fd0a7d5cf4a7ed8ed3b6a5c7a9ccf6bd1b9b8a00".into(),
     };
@@ -448,7 +448,7 @@ async fn the_network_between_machines_is_as_fast_as_the_slower_of_two_adapters()
         "the digest is another: {error}"
     );
     let digest = ring::digest::digest(&ring::digest::SHA256, &program.bytes);
-    let program = TrafficProgram {
+    let program = CarriedProgram {
         sha256: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
         ..program
     };

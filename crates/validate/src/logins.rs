@@ -8,9 +8,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::carried::CarriedProgram;
 use crate::hand_over::{HandOver, HandOverError, hand_over, hand_over_in};
+use crate::hardware::{HardwareReading, read_hardware};
 use crate::probe::{Probe, ProbeError, ProbeOptions, probe};
-use crate::ssh::{Session, SshTarget, wait_reachable};
+use crate::ssh::{Session, SshError, SshTarget, wait_reachable};
 
 /// An unused login is closed after this time.
 const KEEP_FOR: Duration = Duration::from_secs(15);
@@ -93,6 +95,43 @@ impl Logins {
         }
         let session = wait_reachable(target, deadline, &CancellationToken::new()).await?;
         match probe(&session, options).await {
+            Ok(reading) => {
+                self.keep(deployment.clone(), session).await;
+                Ok(reading)
+            }
+            Err(error) => {
+                session.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads the machine's hardware by the login of the former step, or by a new one until `until`, and keeps the login.
+    ///
+    /// # Errors
+    /// Those of [`wait_reachable`] and [`read_hardware`]; a broken kept login is no error.
+    pub async fn hardware(
+        &self,
+        deployment: &Deployment,
+        target: &SshTarget,
+        program: &CarriedProgram,
+        deadline: Duration,
+        until: Instant,
+    ) -> Result<HardwareReading, SshError> {
+        let id = format!("{}-{}", deployment.generation, deployment.number);
+        if let Some(session) = self.take(deployment) {
+            match read_hardware(&session, program, &id, deadline).await {
+                Ok(reading) => {
+                    self.keep(deployment.clone(), session).await;
+                    return Ok(reading);
+                }
+                Err(error) => {
+                    tracing::info!(%error, "the login of the previous step no longer works; a new login follows")
+                }
+            }
+        }
+        let session = wait_reachable(target, until, &CancellationToken::new()).await?;
+        match read_hardware(&session, program, &id, deadline).await {
             Ok(reading) => {
                 self.keep(deployment.clone(), session).await;
                 Ok(reading)

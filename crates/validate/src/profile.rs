@@ -8,6 +8,7 @@ use std::fmt;
 use rackwright_yaml::{Quote, Spanned};
 use serde::Deserialize;
 
+use crate::hardware::hardware_checks;
 use crate::judge::CHECKS;
 
 const DEFAULT: &str = include_str!("../profiles/default.yaml");
@@ -46,6 +47,10 @@ pub struct Profile {
     pub os_version_id: Option<String>,
     /// Pattern of the kernel's release; none: any.
     pub kernel: Option<String>,
+    /// Verdict on hardware that could not be read, such as GPUs without the library of their driver.
+    pub unproven: Unexpected,
+    /// Verdict on settings that GPUs and adapters need for their rated speed.
+    pub readiness: Unexpected,
     /// Ids of skipped checks.
     pub skip: Vec<String>,
     /// Least rate of each test between two nodes of a cluster, in its slower direction; 0: no limit.
@@ -54,13 +59,13 @@ pub struct Profile {
     pub network_min_share: f64,
 }
 
-/// The verdict on a part that is not in the inventory.
+/// The verdict on what a profile may fail or only report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unexpected {
     /// The check fails.
     Fail,
-    /// The part is only reported.
+    /// It is only reported.
     Allow,
 }
 
@@ -122,6 +127,8 @@ struct RawProfile {
     os_id: Option<String>,
     os_version_id: Option<String>,
     kernel: Option<String>,
+    unproven: Option<Unexpected>,
+    readiness: Option<Unexpected>,
     #[serde(default)]
     skip: Vec<Spanned<String>>,
     network_min_gbit_per_s: Option<Spanned<f64>>,
@@ -229,8 +236,9 @@ impl RawProfile {
             need((0.0..=1.0).contains(&share.value), share.referenced.line(), message);
         }
         for id in &self.skip {
-            let message = format!("there is no check {:?}; checks are {}", id.value, CHECKS.join(", "));
-            need(CHECKS.contains(&id.value.as_str()), id.referenced.line(), &message);
+            let known: Vec<&str> = CHECKS.iter().copied().chain(hardware_checks()).collect();
+            let message = format!("there is no check {:?}; checks are {}", id.value, known.join(", "));
+            need(known.contains(&id.value.as_str()), id.referenced.line(), &message);
         }
         faults
     }
@@ -252,6 +260,8 @@ impl RawProfile {
             os_id: self.os_id,
             os_version_id: self.os_version_id,
             kernel: self.kernel,
+            unproven: self.unproven.unwrap_or(Unexpected::Allow),
+            readiness: self.readiness.unwrap_or(Unexpected::Allow),
             skip: self.skip.into_iter().map(|id| id.value).collect(),
             network_min_gbit_per_s: self.network_min_gbit_per_s.map_or(0.0, |floor| floor.value),
             network_min_share: self.network_min_share.map_or(NETWORK_SHARE, |share| share.value),

@@ -4,33 +4,18 @@
 //! itself. Every answer is bounded and parsed: the machine may be broken or hostile.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::carried::{CarriedProgram, FOLDERS, SEND_LIMIT, shortened};
 use crate::ssh::{Output, RunLimits, Session, SshError, SshTarget};
 
 const SCRIPT: &str = include_str!("traffic.sh");
-/// Candidate folders for the program, best first: some systems mount one or the other `noexec`.
-const FOLDERS: [&str; 4] = ["/run", "/dev/shm", "/tmp", "/var/tmp"];
-/// Limit for copying the program: some megabytes at some 100 kB/s.
-const SEND_LIMIT: Duration = Duration::from_secs(60);
 /// Limit for quick steps.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Most bytes of an answer.
 const OUTPUT_MAX_BYTES: usize = 256 * 1024;
-/// Most characters kept of a machine's message.
-const MESSAGE_MAX: usize = 200;
-
-/// The program for machines of one architecture.
-#[derive(Debug, Clone)]
-pub struct TrafficProgram {
-    /// Content of its file.
-    pub bytes: Arc<[u8]>,
-    /// SHA-256 of the content, in hex.
-    pub sha256: String,
-}
 
 /// The common settings of a run of tests.
 #[derive(Debug, Clone)]
@@ -197,10 +182,6 @@ struct Report {
     lanes: Vec<Measured>,
 }
 
-fn shortened(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(MESSAGE_MAX).collect()
-}
-
 /// True for a text that a shell reads as one plain word.
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-:/".contains(c))
@@ -236,7 +217,7 @@ fn value(output: &Output, key: &str, step: &str) -> Result<String, String> {
 /// No login, parts of earlier tests that cannot be removed, or no folder of the machine that may run the program.
 pub async fn serve_traffic(
     session: &Session,
-    program: &TrafficProgram,
+    program: &CarriedProgram,
     setup: &TrafficSetup,
 ) -> Result<TrafficServer, TrafficError> {
     serve_traffic_below(session, program, setup, &FOLDERS).await
@@ -248,7 +229,7 @@ pub async fn serve_traffic(
 /// Those of [`serve_traffic`].
 pub async fn serve_traffic_below(
     session: &Session,
-    program: &TrafficProgram,
+    program: &CarriedProgram,
     setup: &TrafficSetup,
     parents: &[&str],
 ) -> Result<TrafficServer, TrafficError> {
@@ -274,7 +255,7 @@ pub async fn serve_traffic_below(
 
 async fn serve_in(
     session: &Session,
-    program: &TrafficProgram,
+    program: &CarriedProgram,
     setup: &TrafficSetup,
     folder: &str,
 ) -> Result<Result<TrafficServer, String>, TrafficError> {

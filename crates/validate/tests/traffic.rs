@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use rackwright_validate::{
-    LaneTarget, MeasureRequest, Session, SshTarget, TrafficError, TrafficProgram, TrafficServer, TrafficSetup,
+    CarriedProgram, LaneTarget, MeasureRequest, Session, SshTarget, TrafficError, TrafficServer, TrafficSetup,
     clear_traffic, keep_traffic, measure, serve_traffic_below, stop_traffic, wait_reachable,
 };
 use support::{LIMIT, Server, sshd};
@@ -30,8 +30,8 @@ fn sha256(bytes: &[u8]) -> String {
     String::from_utf8(output.stdout).unwrap()[..64].to_owned()
 }
 
-fn program(text: &str) -> TrafficProgram {
-    TrafficProgram {
+fn program(text: &str) -> CarriedProgram {
+    CarriedProgram {
         sha256: sha256(text.as_bytes()),
         bytes: text.as_bytes().into(),
     }
@@ -58,7 +58,7 @@ const ECHO: &str = "#!/bin/sh\n\
 async fn serve_in(
     folders: &[&Path],
     session: &Session,
-    program: &TrafficProgram,
+    program: &CarriedProgram,
     id: &str,
 ) -> Result<TrafficServer, TrafficError> {
     let parents: Vec<&str> = folders.iter().map(|folder| folder.to_str().unwrap()).collect();

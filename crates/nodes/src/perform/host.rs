@@ -14,12 +14,13 @@ use rackwright_identity::SshKeyPair;
 use rackwright_lifecycle::{Claim, Effect, EventKind, ImageId, Outcome, is_interrupted};
 use rackwright_store::{EventRow, NodeRecord, Proof, Scope};
 use rackwright_validate::{
-    Deployment, Expected, HandOver, HandOverError, ImagePatterns, ProbeError, Profile, SeedScrub, SshError, SshTarget,
-    judge, passed, wait_reachable,
+    Deployment, Expected, HandOver, HandOverError, ImagePatterns, PROBE_CHECK, ProbeError, Profile, SeedScrub,
+    SshError, SshTarget, judge, judge_hardware, passed, wait_reachable,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::carried::carried_program;
 use crate::effect_result::EffectResult;
 
 /// Pause between two tries at a machine that does not answer yet.
@@ -199,8 +200,32 @@ async fn checks(core: &Core, record: &NodeRecord) -> Result<EffectResult, Box<Ef
         hostname: host.claim.hostname.clone(),
         image_patterns: image_patterns(core, host.claim).await?,
     };
-    let checks = judge(&profile, &expected, &reading.readings, &reading.clock);
+    let mut checks = judge(&profile, &expected, &reading.readings, &reading.clock);
+    checks.extend(hardware(core, &host, &profile, deadline).await?);
     Ok(reported(core, record, host.claim, &profile, checks, started))
+}
+
+/// The checks of hardware. Without a program they have one row, with the reason.
+async fn hardware(
+    core: &Core,
+    host: &Host<'_>,
+    profile: &Profile,
+    until: tokio::time::Instant,
+) -> Result<Vec<v1::Check>, Box<EffectResult>> {
+    let settings = &core.config.hardware_probe;
+    let path = match settings.file() {
+        Ok(_) if profile.skip.iter().any(|id| id == PROBE_CHECK) => return Ok(judge_hardware(profile, Err(""))),
+        Ok(path) => path,
+        Err(why) => return Ok(judge_hardware(profile, Err(&why))),
+    };
+    let program = carried_program(&path, "the hardware probe").await;
+    let program = program.map_err(|why| Box::new(EffectResult::failed_for_good("hardware-probe", why)))?;
+    let (deployment, target) = (&host.deployment, &host.target);
+    let reading = core
+        .logins
+        .hardware(deployment, target, &program, settings.deadline(), until);
+    let reading = reading.await.map_err(|error| Box::new(failed_ssh(&error)))?;
+    Ok(judge_hardware(profile, Ok(&reading)))
 }
 
 /// The image's description of the system in it.

@@ -4,6 +4,7 @@ mod agent_job;
 mod bmc;
 mod bmc_state;
 mod boot_macs;
+mod carried;
 pub mod certify;
 pub(crate) mod drives;
 mod erase;
@@ -32,6 +33,7 @@ use crate::effect_result::EffectResult;
 
 pub(crate) use agent_job::job_ended;
 pub use agent_job::{cancel_job, cancel_job_at, seed_files, send_job};
+pub use carried::carried_program;
 pub use host::{login_to, thresholds};
 pub use ipmi::power_of as ipmi_power;
 

@@ -11,7 +11,7 @@ use rackwright_ground::text::chain;
 use rackwright_nodes::perform;
 use rackwright_store::NodeRecord;
 use rackwright_validate::{
-    MeasureRequest, Measured, Session, SshTarget, TrafficProgram, TrafficServer, TrafficSetup, clear_traffic,
+    CarriedProgram, MeasureRequest, Measured, Session, SshTarget, TrafficServer, TrafficSetup, clear_traffic,
     keep_traffic, measure, serve_traffic,
 };
 use tokio::sync::Semaphore;
@@ -21,8 +21,6 @@ use tokio::task::JoinSet;
 const LOGINS_AT_ONCE: usize = 32;
 /// Attempts to log in to a node and start the program.
 const TRIES: usize = 2;
-/// Largest accepted traffic program, in bytes.
-const PROGRAM_BYTES: u64 = 64 << 20;
 /// Time between two keep-alive messages to a server. A server ends by itself after a minute without a message.
 const KEEPALIVE_PAUSE: Duration = Duration::from_secs(15);
 
@@ -41,20 +39,8 @@ pub struct Machine {
 ///
 /// # Errors
 /// The file cannot be read or is too large; the error is a text for people.
-pub async fn program(path: &Path) -> Result<TrafficProgram, String> {
-    let wrong = |what: String| format!("the traffic program {}: {what}", path.display());
-    let size = tokio::fs::metadata(path).await.map_err(|e| wrong(e.to_string()))?.len();
-    if size > PROGRAM_BYTES {
-        return Err(wrong(format!(
-            "the file has {size} bytes; at most {PROGRAM_BYTES} are allowed"
-        )));
-    }
-    let bytes = tokio::fs::read(path).await.map_err(|e| wrong(e.to_string()))?;
-    let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
-    Ok(TrafficProgram {
-        sha256: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
-        bytes: bytes.into(),
-    })
+pub async fn program(path: &Path) -> Result<CarriedProgram, String> {
+    perform::carried_program(path, "the traffic program").await
 }
 
 /// The machines of a run, by the index of their node.
@@ -69,7 +55,7 @@ pub struct Machines {
 impl Machines {
     /// Logs in to every node and starts the program there. If this fails, the node has the reason in place of a machine.
     /// When the process stops, no further login is opened.
-    pub async fn open(core: &Arc<Core>, nodes: &[NodeRecord], program: &TrafficProgram, setup: TrafficSetup) -> Self {
+    pub async fn open(core: &Arc<Core>, nodes: &[NodeRecord], program: &CarriedProgram, setup: TrafficSetup) -> Self {
         let (room, setup) = (Arc::new(Semaphore::new(LOGINS_AT_ONCE)), Arc::new(setup));
         let mut opening = JoinSet::new();
         for (at, node) in nodes.iter().cloned().enumerate() {
@@ -186,7 +172,7 @@ async fn keep_alive(machine: Weak<Machine>) {
 async fn open(
     core: &Core,
     node: &NodeRecord,
-    program: &TrafficProgram,
+    program: &CarriedProgram,
     setup: &TrafficSetup,
 ) -> Result<Machine, String> {
     let target = perform::login_to(core, node).await?;
