@@ -37,9 +37,9 @@ def enrol(nodes, node_id):
 
 
 def tour(address, http_client, codec, node_id):
-    # The API takes no compressed requests, and this client compresses them if not told otherwise.
-    auth = AuthServiceClientSync(address, codec=codec, http_client=http_client, send_compression=None)
-    nodes = NodeServiceClientSync(address, codec=codec, http_client=http_client, send_compression=None)
+    # This client compresses its requests if nothing tells it otherwise.
+    auth = AuthServiceClientSync(address, codec=codec, http_client=http_client)
+    nodes = NodeServiceClientSync(address, codec=codec, http_client=http_client)
     member = auth.who_am_i(WhoAmIRequest(), headers=KEY).member
     refused = code_of(lambda: nodes.get_node(GetNodeRequest(name="nodes/absent"), headers=KEY))
     is_synced, seen = False, ""

@@ -279,8 +279,8 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     ("liblzma", &["image"], "compression is the image format's"),
     (
         "flate2",
-        &["image", "web"],
-        "compression is the image format's, and of the web console's files",
+        &["gateway", "image", "web"],
+        "compression is the image format's, of the web console's files, and of requests by foreign clients",
     ),
     (
         "minisign-verify",

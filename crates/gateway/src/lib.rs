@@ -12,6 +12,7 @@
 
 mod error;
 pub mod fuzzing;
+mod gzip;
 mod methods;
 mod openapi;
 mod parts;

@@ -15,6 +15,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::PeerRights;
+use crate::gzip;
 use crate::methods::{Methods, from_json};
 use crate::parts::PartsBody;
 use crate::rest::{Form, Routed};
@@ -27,7 +28,9 @@ pub(crate) const COMPRESSED: u8 = 0b1;
 const JSON_MAX: usize = 1 << 20;
 /// Longer JSON is parsed apart from the threads that answer calls.
 const SHORT_JSON: usize = 16 << 10;
-/// Long JSON messages that are parsed at the same time, of all callers: their parsed form takes much memory.
+/// Longer gzip is unpacked apart from them: the message can be a thousand times as long.
+const SHORT_GZIP: usize = 1 << 10;
+/// Long messages that are unpacked and parsed at the same time, of all callers: the parsed form of JSON takes much memory.
 const PARSERS: usize = 4;
 static PARSING: Semaphore = Semaphore::const_new(PARSERS);
 const VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
@@ -212,7 +215,11 @@ impl Call {
     ) -> Result<(Self, Request<Body>), Status> {
         let (mut head, body) = request.into_parts();
         let headers = std::mem::take(&mut head.headers);
-        check_headers(&headers, protocol)?;
+        check_headers(&headers)?;
+        let is_packed = is_packed(&headers, protocol)?;
+        if is_packed && data.is_some() {
+            return Err(Status::unimplemented(NOT_PACKED));
+        }
         let timeout = headers.get(TIMEOUT).map(milliseconds).transpose()?;
         let limit = match (&data, protocol.format) {
             (None, Format::Json) => limit.min(JSON_MAX),
@@ -231,6 +238,7 @@ impl Call {
             None => Body::new(RequestBody {
                 body,
                 call: call.clone(),
+                is_packed,
                 limit,
                 progress: Progress::Reading(BytesMut::new()),
             }),
@@ -273,7 +281,11 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
 }
 
-pub(crate) fn check_headers(headers: &HeaderMap, protocol: Protocol) -> Result<(), Status> {
+/// The refusal where the body is no message.
+const NOT_PACKED: &str = "requests must not be compressed";
+
+/// Checks the headers that are not about compression.
+pub(crate) fn check_headers(headers: &HeaderMap) -> Result<(), Status> {
     if let Some(name) = headers.keys().find(|name| name.as_str().starts_with("grpc-")) {
         return Err(Status::invalid_argument(format!(
             "{name}: this header is for gRPC requests"
@@ -284,17 +296,32 @@ pub(crate) fn check_headers(headers: &HeaderMap, protocol: Protocol) -> Result<(
             "Connect-Protocol-Version: only version 1 is supported",
         ));
     }
+    Ok(())
+}
+
+/// Whether the message of the request is compressed; of a stream, whether it may be.
+fn is_packed(headers: &HeaderMap, protocol: Protocol) -> Result<bool, Status> {
     let name = if protocol.is_stream && protocol.style == Style::Connect {
         STREAM_ENCODING
     } else {
         CONTENT_ENCODING
     };
-    if headers.get(&name).is_some_and(|encoding| encoding != "identity") {
-        return Err(Status::unimplemented(format!(
-            "{name}: requests must not be compressed"
-        )));
+    match headers.get(&name) {
+        None => Ok(false),
+        Some(encoding) if encoding == "identity" => Ok(false),
+        Some(encoding) if encoding == gzip::NAME => Ok(true),
+        Some(_) => Err(Status::unimplemented(format!(
+            "{name}: of the compressions, only gzip is supported"
+        ))),
     }
-    Ok(())
+}
+
+/// The same where no body follows.
+pub(crate) fn check_unpacked(headers: &HeaderMap) -> Result<(), Status> {
+    match headers.get(CONTENT_ENCODING) {
+        Some(encoding) if encoding != "identity" => Err(Status::unimplemented(NOT_PACKED)),
+        _ => Ok(()),
+    }
 }
 
 fn milliseconds(value: &HeaderValue) -> Result<u64, Status> {
@@ -306,6 +333,8 @@ fn milliseconds(value: &HeaderValue) -> Result<u64, Status> {
 struct RequestBody {
     body: Body,
     call: Call,
+    /// Whether the message is compressed; of a stream, whether it may be.
+    is_packed: bool,
     /// Most bytes of the message.
     limit: usize,
     progress: Progress,
@@ -314,7 +343,7 @@ struct RequestBody {
 enum Progress {
     /// The bytes that have arrived.
     Reading(BytesMut),
-    /// Long JSON is being parsed.
+    /// A long message is being unpacked, or parsed.
     Parsing(Pin<Box<dyn Future<Output = Result<Bytes, Status>> + Send>>),
     Done,
 }
@@ -332,37 +361,68 @@ impl RequestBody {
         }
     }
 
-    /// What follows when all bytes have arrived: long JSON is parsed first.
-    fn all_read(&self, read: Bytes) -> Result<Progress, Result<Bytes, Status>> {
-        let mut read = read;
+    /// What follows when all bytes have arrived: long messages are unpacked and parsed first.
+    fn all_read(&self, mut read: Bytes) -> Result<Progress, Result<Bytes, Status>> {
+        let mut is_packed = self.is_packed;
         if self.call.protocol.is_stream && self.call.protocol.style == Style::Connect {
-            read = enveloped(read).map_err(Err)?;
+            (read, is_packed) = enveloped(read, is_packed).map_err(Err)?;
         }
-        let (input, fields) = (self.call.method.input(), self.call.fields.clone());
-        match self.call.protocol.format {
-            Format::Proto => Err(framed(&read)),
-            Format::Json if read.len() <= SHORT_JSON => Err(parsed(input, &read, &fields)),
-            Format::Json => Ok(Progress::Parsing(Box::pin(parsed_apart(input, read, fields)))),
+        let packed_limit = is_packed.then(|| (self.limit, self.too_long()));
+        let format = self.call.protocol.format;
+        let message = Message {
+            input: self.call.method.input(),
+            format,
+            fields: self.call.fields.clone(),
+        };
+        if is_packed && read.len() > SHORT_GZIP || format == Format::Json && read.len() > SHORT_JSON {
+            return Ok(Progress::Parsing(Box::pin(apart(message, read, packed_limit))));
+        }
+        // A short message that is packed may be a long one.
+        let read = unpacked(read, packed_limit).map_err(Err)?;
+        match format {
+            Format::Json if read.len() > SHORT_JSON => Ok(Progress::Parsing(Box::pin(apart(message, read, None)))),
+            _ => Err(message.framed(&read)),
         }
     }
 }
 
-/// The gRPC message of JSON.
-fn parsed(input: MessageDescriptor, json: &[u8], fields: &[u8]) -> Result<Bytes, Status> {
-    framed(&from_json(input, json, fields)?)
+/// A message as its bytes are made to the message of gRPC.
+struct Message {
+    input: MessageDescriptor,
+    format: Format,
+    /// Encoded fields that are merged into it.
+    fields: Bytes,
 }
 
-/// The same for long JSON. Waits while many others are parsed.
-async fn parsed_apart(input: MessageDescriptor, json: Bytes, fields: Bytes) -> Result<Bytes, Status> {
+impl Message {
+    /// The gRPC message.
+    fn framed(&self, read: &[u8]) -> Result<Bytes, Status> {
+        match self.format {
+            Format::Proto => framed(read),
+            Format::Json => framed(&from_json(self.input.clone(), read, &self.fields)?),
+        }
+    }
+}
+
+/// The bytes of a message. With a limit they are compressed; the limit comes with the error of a longer message.
+fn unpacked(read: Bytes, packed_limit: Option<(usize, Status)>) -> Result<Bytes, Status> {
+    match packed_limit {
+        None => Ok(read),
+        Some((limit, too_long)) => gzip::unpacked(&read, limit).map_err(|fault| fault.status(too_long)),
+    }
+}
+
+/// The gRPC message of a long message. Waits while many others are unpacked and parsed.
+async fn apart(message: Message, read: Bytes, packed_limit: Option<(usize, Status)>) -> Result<Bytes, Status> {
     let place = PARSING.acquire().await;
-    let place = place.map_err(|_| Status::internal("no JSON is parsed any more"))?;
+    let place = place.map_err(|_| Status::internal("no long message is read any more"))?;
     // A parser cannot be stopped: it keeps its place until it has ended, also when the caller is gone.
     let parsing = tokio::task::spawn_blocking(move || {
-        let message = parsed(input, &json, &fields);
+        let framed = unpacked(read, packed_limit).and_then(|read| message.framed(&read));
         drop(place);
-        message
+        framed
     });
-    let failed = |error| Status::internal(format!("the JSON of the request was not parsed: {error}"));
+    let failed = |error| Status::internal(format!("the message of the request was not read: {error}"));
     parsing.await.map_err(failed)?
 }
 
@@ -376,20 +436,23 @@ pub(crate) fn framed(message: &[u8]) -> Result<Bytes, Status> {
     Ok(framed.freeze())
 }
 
-/// The only message of a stream.
-fn enveloped(mut read: Bytes) -> Result<Bytes, Status> {
+/// The only message of a stream, and whether it is compressed, which it may be only with the header for this.
+fn enveloped(mut read: Bytes, may_be_packed: bool) -> Result<(Bytes, bool), Status> {
     let short = || Status::invalid_argument("the request ends before its message does");
     if read.len() < PREFIX {
         return Err(short());
     }
     let flags = read.get_u8();
     let length = usize::try_from(read.get_u32()).unwrap_or(usize::MAX);
-    if flags & COMPRESSED != 0 {
-        return Err(Status::unimplemented("requests must not be compressed"));
+    let is_packed = flags & COMPRESSED != 0;
+    if is_packed && !may_be_packed {
+        return Err(Status::invalid_argument(
+            "the message is compressed, and the header Connect-Content-Encoding does not say how",
+        ));
     }
     match read.len().cmp(&length) {
         std::cmp::Ordering::Less => Err(short()),
-        std::cmp::Ordering::Equal => Ok(read),
+        std::cmp::Ordering::Equal => Ok((read, is_packed)),
         std::cmp::Ordering::Greater => Err(Status::unimplemented("this call takes one message")),
     }
 }

@@ -40,7 +40,7 @@ use crate::PeerRights;
 use crate::error::http_status;
 use crate::methods::Methods;
 use crate::parts::part;
-use crate::request::{Protocol, check_headers, framed, metadata, path};
+use crate::request::{check_headers, check_unpacked, framed, metadata, path};
 use crate::response::{next_message, remove_protocol, rest_failure};
 use crate::rest::{Form, Routed, bytes_field};
 
@@ -115,7 +115,8 @@ impl Socket {
         let (Form::WebSocket(input_field), Some(output_field)) = (form, output) else {
             return Err(Status::internal("the messages of this call have no bytes").into());
         };
-        check_headers(request.headers(), Protocol::rest(true))?;
+        check_headers(request.headers())?;
+        check_unpacked(request.headers())?;
         let headers = handshake(&request)?;
         let (mut head, _) = request.into_parts();
         let upgrade = head.extensions.remove::<OnUpgrade>();

@@ -145,12 +145,18 @@ impl Scripted {
     }
 
     /// The answer to a REST request.
-    pub async fn rest(&self, verb: Method, uri: &str, headers: &[(&'static str, &str)], body: &str) -> Answer {
+    pub async fn rest(
+        &self,
+        verb: Method,
+        uri: &str,
+        headers: &[(&'static str, &str)],
+        body: impl AsRef<[u8]>,
+    ) -> Answer {
         let mut request = Request::builder().method(verb).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let body = http_body_util::Full::new(Bytes::copy_from_slice(body.as_bytes()));
+        let body = http_body_util::Full::new(Bytes::copy_from_slice(body.as_ref()));
         self.send(request.body(Body::new(body)).expect("a request")).await
     }
 

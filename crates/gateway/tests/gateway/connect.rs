@@ -1,12 +1,15 @@
 //! Connect requests.
 
 use std::convert::Infallible;
+use std::io::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use http::{Method, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
@@ -175,9 +178,9 @@ async fn requests_that_connect_does_not_know_do_not_reach_the_service() {
         ),
         (
             GET,
-            vec![JSON, ("content-encoding", "gzip")],
+            vec![JSON, ("content-encoding", "br")],
             "unimplemented",
-            "content-encoding",
+            "content-encoding: of the compressions, only gzip",
         ),
         (
             GET,
@@ -230,6 +233,103 @@ async fn requests_that_connect_does_not_know_do_not_reach_the_service() {
     assert!(service.is_untouched());
 }
 
+fn packed(message: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(message).expect("memory");
+    encoder.finish().expect("memory")
+}
+
+#[tokio::test]
+async fn compressed_requests_are_the_same_requests_within_the_same_limits() {
+    let service = Scripted::new(&[node("nodes/n1")], Status::ok(""));
+    let gzip = ("content-encoding", "gzip");
+    let request = v1::GetNodeRequest {
+        name: "nodes/n1".to_owned(),
+        ..v1::GetNodeRequest::default()
+    };
+    let (json, binary) = (r#"{"name": "nodes/n1"}"#, request.encode_to_vec());
+    for (content_type, body) in [
+        ("application/json", json.as_bytes()),
+        ("application/proto", &binary[..]),
+    ] {
+        let headers = [("content-type", content_type), gzip];
+        let answer = service.post(GET, &headers, packed(body)).await;
+        assert_eq!(answer.status, StatusCode::OK, "{content_type}: {:?}", answer.body);
+        let seen = service.seen().message.expect("a message");
+        assert_eq!(seen, framed(&binary), "{content_type}");
+    }
+    let answer = service
+        .rest(Method::POST, "/v1/nodes/n1:hold", &[JSON, gzip], packed(b"{}"))
+        .await;
+    assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
+
+    for (body, code) in [
+        (packed(&vec![b' '; 8 * LIMIT]), "resource_exhausted"),
+        (packed(b"{}")[..15].to_vec(), "invalid_argument"),
+        (b"{}".to_vec(), "invalid_argument"),
+    ] {
+        let error = service.post(GET, &[JSON, gzip], body).await.json();
+        assert_eq!(error["code"], code, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn long_compressed_requests_are_unpacked_apart() {
+    let limits = PeerRights {
+        limit: |_, _| 8 << 20,
+        ..rights()
+    };
+    // Digits without a pattern stay long, and equal ones become short.
+    let digits: String = (1..3_000u64).map(|n| (n * n * 7_919 % 10_007).to_string()).collect();
+    for name in [digits, "7".repeat(100_000)] {
+        let request = v1::GetNodeRequest {
+            name,
+            ..v1::GetNodeRequest::default()
+        };
+        let (json, binary) = (json!({ "name": request.name }).to_string(), request.encode_to_vec());
+        for (content_type, body) in [
+            ("application/json", json.as_bytes()),
+            ("application/proto", &binary[..]),
+        ] {
+            let service = Scripted::new(&[node("nodes/n1")], Status::ok(""));
+            let gateway = Gateway::new(service.clone(), methods(), limits, Arc::new(|| {}));
+            let request = Request::post(GET).header("content-type", content_type);
+            let request = request.header("content-encoding", "gzip");
+            let body = http_body_util::Full::new(Bytes::from(packed(body)));
+            let request = request.body(Body::new(body)).expect("a request");
+            let Ok(response) = gateway.oneshot(request).await;
+            assert_eq!(response.status(), StatusCode::OK, "{content_type}");
+            let seen = service.seen().message.expect("a message");
+            assert_eq!(seen, framed(&binary), "{content_type}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_takes_a_compressed_request_if_the_header_says_so() {
+    let service = Scripted::new(&[], Status::ok(""));
+    let enveloped = |flags: u8, message: &[u8]| {
+        let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
+        [&[flags][..], &length, message].concat()
+    };
+    let headers = [
+        ("content-type", "application/connect+json"),
+        ("connect-content-encoding", "gzip"),
+    ];
+    let filter = br#"{"filter": "state = failed"}"#;
+    let wanted = v1::WatchNodesRequest {
+        filter: "state = failed".to_owned(),
+    };
+    for body in [enveloped(1, &packed(filter)), enveloped(0, filter)] {
+        let answer = service.post(WATCH, &headers, body).await;
+        assert_eq!(answer.status, StatusCode::OK);
+        let seen = service.seen().message.expect("a message");
+        assert_eq!(seen, framed(&wanted.encode_to_vec()), "{:?}", answer.messages());
+    }
+    let messages = service.post(WATCH, &headers, enveloped(1, filter)).await.messages();
+    assert_eq!(messages[0].1["error"]["code"], "invalid_argument", "{messages:?}");
+}
+
 #[tokio::test]
 async fn a_server_stream_ends_with_its_status() {
     let watched = |name: &str| v1::WatchNodesResponse {
@@ -258,7 +358,10 @@ async fn a_server_stream_ends_with_its_status() {
     for (body, words) in [
         (Bytes::from_static(b"\0\0\0"), "ends before its message"),
         (Bytes::from_static(b"\0\0\0\0\x09{}"), "ends before its message"),
-        (Bytes::from_static(b"\x01\0\0\0\x02{}"), "must not be compressed"),
+        (
+            Bytes::from_static(b"\x01\0\0\0\x02{}"),
+            "Connect-Content-Encoding does not say how",
+        ),
         (Bytes::from_static(b"\0\0\0\0\x02{}\0\0\0\0\0"), "takes one message"),
     ] {
         let messages = service.post(WATCH, &[json_stream], body).await.messages();
