@@ -256,6 +256,14 @@ CONSOLE_ARGS ?=
 bench-console: deps-bench release ## The web console in Chromium with 10,000 and 100,000 nodes, and 500 idle consoles; prints JSON
 	@target/release/rackwright-bench console $(CONSOLE_ARGS)
 
+# Arguments of bench-fanout-sim: FANOUT_ARGS='--agents 1024 --cases plain,die'.
+FANOUT_ARGS ?=
+
+.PHONY: bench-fanout-sim
+bench-fanout-sim: deps-bench ## The spread of an image among 64, 1,024 and 10,000 simulated agents, and its picture; prints JSON
+	@cargo build --locked --release -p rackwright-fanout --bin rackwright-bench-fanout >&2
+	@target/release/rackwright-bench-fanout $(FANOUT_ARGS)
+
 # Arguments of bench-placement: PLACEMENT_ARGS='validation', 'plan', 'latency --pods 98', or 'trace --days 30'.
 PLACEMENT_ARGS ?=
 

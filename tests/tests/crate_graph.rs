@@ -61,6 +61,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("traffic", 0, &[]),
     ("free-port", 0, &[]),
     ("health", 0, &[]),
+    ("fanout", 0, &[]),
     ("image", 1, &[]),
     ("identity", 1, &[]),
     ("validate", 1, &["api", "health", "pattern", "yaml"]),
@@ -306,7 +307,7 @@ const KEPT: &[(&str, &[&str], &str)] = &[
 ];
 
 /// Crates of pure decisions: no waiting, no clocks, no randomness and no communication, not even in indirect dependencies.
-const PURE: &[&str] = &["lifecycle", "site"];
+const PURE: &[&str] = &["lifecycle", "site", "fanout"];
 const IMPURE: &[&str] = &[
     "tokio",
     "sqlx",

@@ -263,6 +263,6 @@ mod tests {
             ]
         );
         let shown = render_shape(&Structure::of(&east.fabric), &faults, Paint::PLAIN);
-        assert!(shown.contains("guid-twice  port 0x0000000000000077 "), "{shown}");
+        assert!(shown.contains("guid-twice    port 0x0000000000000077 "), "{shown}");
     }
 }

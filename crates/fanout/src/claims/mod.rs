@@ -1,0 +1,374 @@
+//! The claim table of one image: which chunk a rack fetches from outside, from where, and until when.
+//!
+//! The table is soft state in memory. Agents tell with each message what they hold, so that a new table learns it again; a
+//! table that errs costs traffic, never correctness. A chunk enters a rack once: the first agent with room gets a **grant**
+//! for it, and the others of the rack find it there. The origin gives a chunk once; then the grants name agents of racks
+//! that hold it. Grants go to the rarest chunk first.
+
+mod hall;
+
+use std::collections::BTreeMap;
+
+use crate::bits::Bits;
+use crate::chance::Chance;
+use crate::units::{AgentNo, Chunk, Moment, Outside, RackNo, Span};
+use hall::{Claim, Hall};
+
+/// Limits of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableSettings {
+    /// Grants at once that name the same agent as source.
+    pub per_source: u32,
+    /// Grants at once that name the origin.
+    pub origin_at_once: u32,
+    /// Grants at once of a rack.
+    pub per_rack: u32,
+    /// Most agents of a rack. A larger one, or one without a name, is divided.
+    pub rack_size: u32,
+    /// Copies that the origin gives before only claims in need get chunks from it, in hundredths of the image.
+    pub origin_budget_percent: u32,
+    /// Time that a granted chunk is expected to take before the first one has come.
+    pub expected: Span,
+}
+
+impl Default for TableSettings {
+    fn default() -> Self {
+        Self {
+            per_source: 2,
+            origin_at_once: 4,
+            per_rack: 16,
+            rack_size: 48,
+            origin_budget_percent: 150,
+            expected: Span::seconds(1),
+        }
+    }
+}
+
+/// What is added to a lease of twice the expected time.
+const LEASE_EXTRA: Span = Span::seconds(2);
+/// Most agents of a table.
+const MOST_AGENTS: u32 = 1 << 20;
+/// Leases that ran out, after which a claim may go to the origin whatever its budget is.
+const NEED: u8 = 2;
+
+/// The right and the duty to fetch a chunk from outside the rack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    /// Who fetches.
+    pub agent: AgentNo,
+    /// What is fetched.
+    pub chunk: Chunk,
+    /// Where from.
+    pub from: Outside,
+    /// Until when. After this time another agent may get the same grant.
+    pub lease: Moment,
+}
+
+/// What the origin gave.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OriginCounts {
+    /// Chunks, in all.
+    pub chunks: u64,
+    /// Of these, chunks that it gave before.
+    pub again: u64,
+    /// Of these, chunks for agents that reach no peer.
+    pub for_alone: u64,
+}
+
+/// The table of one image.
+#[derive(Debug, Clone)]
+pub struct ClaimTable {
+    settings: TableSettings,
+    hall: Hall,
+    /// Groups of agents of each rack, by the rack's own number.
+    groups: BTreeMap<RackNo, Vec<usize>>,
+    origin: OriginCounts,
+    origin_running: u32,
+    /// Chunks that the origin has not given, and that no agent holds or fetches.
+    unserved: Bits,
+    /// Mean time from a grant to its end.
+    pace: Span,
+    /// The rack that gets the next grant.
+    turn: usize,
+    chance: Chance,
+}
+
+impl ClaimTable {
+    /// The table of an image with this number of chunks with data.
+    #[must_use]
+    pub fn new(chunks: u32, settings: TableSettings, seed: u64) -> Self {
+        Self {
+            hall: Hall::new(chunks, settings.per_source),
+            groups: BTreeMap::new(),
+            origin: OriginCounts::default(),
+            origin_running: 0,
+            unserved: Bits::full(chunks),
+            pace: Span::ZERO,
+            turn: 0,
+            chance: Chance::new(seed),
+            settings,
+        }
+    }
+
+    /// What the origin gave so far.
+    #[must_use]
+    pub fn origin(&self) -> OriginCounts {
+        self.origin
+    }
+
+    /// An agent begins or returns, with the chunks that it holds and those that it fetches from outside. Returns the agents
+    /// of its rack; none, if the table is full.
+    pub fn join(
+        &mut self,
+        agent: AgentNo,
+        rack: RackNo,
+        held: &Bits,
+        fetching: &[Chunk],
+        now: Moment,
+    ) -> Option<&[AgentNo]> {
+        if agent.0 >= MOST_AGENTS || held.chunks() != self.hall.chunks() {
+            return None;
+        }
+        let own = self.hall.rack_of(agent);
+        if let Some(group) = own.filter(|group| self.groups.get(&rack).is_some_and(|groups| groups.contains(group))) {
+            // Only its stream broke: its grants go on.
+            self.report(agent, held);
+            self.hall.wants(agent, 0, now);
+            return Some(self.hall.members(group));
+        }
+        self.lost(agent);
+        let size = self.settings.rack_size.max(1) as usize;
+        let groups = self.groups.entry(rack).or_default();
+        let open = groups
+            .iter()
+            .copied()
+            .find(|group| self.hall.members(*group).len() < size);
+        let group = open.unwrap_or_else(|| {
+            let new = self.hall.add_rack();
+            groups.push(new);
+            new
+        });
+        self.hall.add_agent(agent, group);
+        self.report(agent, held);
+        for chunk in fetching {
+            // Where it comes from is not known to this table. No source is charged for it.
+            if self.hall.may_claim(group, *chunk) {
+                self.unserved.remove(*chunk);
+                let lease = self.lease(now);
+                self.hall.begin(
+                    group,
+                    Claim {
+                        chunk: *chunk,
+                        agent,
+                        from: None,
+                        since: now,
+                        lease,
+                    },
+                );
+            }
+        }
+        Some(self.hall.members(group))
+    }
+
+    /// An agent reaches no peer: it gets every chunk from the origin, and serves nobody.
+    pub fn alone(&mut self, agent: AgentNo) {
+        let Some(held) = self.hall.held(agent).cloned() else {
+            return;
+        };
+        self.lost(agent);
+        let group = self.hall.add_rack();
+        self.hall.add_alone(agent, group, held);
+    }
+
+    fn lease(&self, now: Moment) -> Moment {
+        let expected = if self.pace == Span::ZERO {
+            self.settings.expected
+        } else {
+            self.pace
+        };
+        now.plus(expected.times(2).plus(LEASE_EXTRA))
+    }
+
+    /// What an agent holds for others now.
+    fn report(&mut self, agent: AgentNo, held: &Bits) {
+        let (new, gone) = self.hall.report(agent, held);
+        for chunk in new {
+            self.unserved.remove(chunk);
+        }
+        self.free_again(&gone);
+    }
+
+    /// Chunks that nobody holds or fetches come from the origin again.
+    fn free_again(&mut self, chunks: &[Chunk]) {
+        for chunk in chunks {
+            if self.hall.is_nowhere(*chunk) {
+                self.unserved.add(*chunk);
+            }
+        }
+    }
+
+    /// An agent would take `wanted` chunks from outside. `stuck`: chunks that it finds with no peer. Returns whether the
+    /// table knows the agent; if not, it has to join again.
+    pub fn claim(&mut self, agent: AgentNo, wanted: u32, held: &Bits, stuck: &[Chunk], now: Moment) -> bool {
+        if !self.hall.knows(agent) || held.chunks() != self.hall.chunks() {
+            return false;
+        }
+        self.report(agent, held);
+        self.hall.wants(agent, wanted, now);
+        let reopened = self.hall.reopen(agent, stuck, now);
+        self.free_again(&reopened);
+        true
+    }
+
+    /// A granted chunk has come.
+    pub fn done(&mut self, agent: AgentNo, chunk: Chunk, held: &Bits, now: Moment) -> bool {
+        if !self.hall.knows(agent) || held.chunks() != self.hall.chunks() {
+            return false;
+        }
+        if let Some(claim) = self.hall.end(agent, chunk) {
+            self.release(&claim);
+            let took = now.since(claim.since);
+            self.pace = self.pace.averaged(took);
+            self.hall.took(agent, took);
+        }
+        self.report(agent, held);
+        self.hall.served(agent, chunk);
+        // An agent that serves nobody, or did not keep the chunk, leaves it to others to fetch.
+        self.free_again(&[chunk]);
+        true
+    }
+
+    /// A granted chunk has not come.
+    pub fn failed(&mut self, agent: AgentNo, chunk: Chunk) {
+        if let Some(claim) = self.hall.end(agent, chunk) {
+            self.ran_out(agent, &claim);
+        }
+    }
+
+    fn release(&mut self, claim: &Claim) {
+        match claim.from {
+            Some(Outside::Origin) => self.origin_running = self.origin_running.saturating_sub(1),
+            Some(Outside::Agent(source)) => self.hall.sending(source, false),
+            None => {}
+        }
+    }
+
+    fn ran_out(&mut self, agent: AgentNo, claim: &Claim) {
+        self.release(claim);
+        self.hall.ran_out(agent, claim.chunk);
+        self.free_again(&[claim.chunk]);
+    }
+
+    /// An agent does not get answers from another one. If two say so, the table takes the other one for lost.
+    pub fn away(&mut self, reporter: AgentNo, agent: AgentNo) {
+        if self.hall.away(reporter, agent) {
+            self.lost(agent);
+        }
+    }
+
+    /// An agent got wrong bytes from another one. If two say so, no grant names the other one as source any more, and its
+    /// rack fetches again what only it has.
+    pub fn lied(&mut self, reporter: AgentNo, agent: AgentNo) {
+        if self.hall.lied(reporter, agent) {
+            let gone = self.hall.distrust(agent);
+            self.free_again(&gone);
+        }
+    }
+
+    /// An agent is gone, with everything that it holds.
+    pub fn lost(&mut self, agent: AgentNo) {
+        let Some((claims, gone)) = self.hall.remove(agent) else {
+            return;
+        };
+        for claim in &claims {
+            self.release(claim);
+        }
+        let own: Vec<Chunk> = claims.iter().map(|claim| claim.chunk).collect();
+        self.free_again(&own);
+        self.free_again(&gone);
+    }
+
+    /// Ends the leases that ran out.
+    pub fn expire(&mut self, now: Moment) {
+        for (agent, claim) in self.hall.expired(now) {
+            self.ran_out(agent, &claim);
+        }
+    }
+
+    /// Grants that are possible now, one for each rack in turn.
+    pub fn grants(&mut self, now: Moment) -> Vec<Grant> {
+        let mut grants = Vec::new();
+        let racks = self.hall.racks();
+        let mut idle = 0;
+        while idle < racks {
+            self.turn = (self.turn + 1) % racks;
+            match self.grant(self.turn, now) {
+                Some(grant) => {
+                    grants.push(grant);
+                    idle = 0;
+                }
+                None => idle += 1,
+            }
+        }
+        grants
+    }
+
+    fn grant(&mut self, rack: usize, now: Moment) -> Option<Grant> {
+        let agent = self.hall.next_waiting(rack, self.settings.per_rack, self.pace)?;
+        let (chunk, from) = self.choose(rack, now)?;
+        match from {
+            Outside::Origin => {
+                self.origin_running += 1;
+                self.origin.chunks += 1;
+                self.origin.again += u64::from(!self.unserved.has(chunk));
+                self.origin.for_alone += u64::from(self.hall.is_alone(rack));
+            }
+            Outside::Agent(source) => self.hall.sending(source, true),
+        }
+        self.unserved.remove(chunk);
+        let lease = self.lease(now);
+        let claim = Claim {
+            chunk,
+            agent,
+            from: Some(from),
+            since: now,
+            lease,
+        };
+        self.hall.begin(rack, claim);
+        self.hall.granted(rack, agent, now);
+        Some(Grant {
+            agent,
+            chunk,
+            from,
+            lease,
+        })
+    }
+
+    /// The rarest chunk that the rack lacks, and a source with room.
+    fn choose(&mut self, rack: usize, now: Moment) -> Option<(Chunk, Outside)> {
+        let origin_free = self.origin_running < self.settings.origin_at_once;
+        let from_origin = |chunk| (chunk, Outside::Origin);
+        if self.hall.is_alone(rack) {
+            // The first copy of a chunk comes first: it feeds all others.
+            let free =
+                origin_free && (self.unserved.is_empty() || self.origin_running * 2 < self.settings.origin_at_once);
+            return self.hall.first_lack(rack).filter(|_| free).map(from_origin);
+        }
+        if origin_free {
+            let chunk = self.hall.in_need(rack, NEED);
+            if let Some(chunk) = chunk.or_else(|| self.hall.random_lack(rack, &self.unserved, &mut self.chance)) {
+                return Some(from_origin(chunk));
+            }
+        }
+        if let Some((chunk, source)) = self.hall.rarest_source(rack, &mut self.chance) {
+            return Some((chunk, Outside::Agent(source)));
+        }
+        let budget = u64::from(self.hall.chunks()) * u64::from(self.settings.origin_budget_percent) / 100;
+        let starves = self
+            .hall
+            .waits_since(rack)
+            .is_some_and(|since| self.lease(since) <= now);
+        let helps = origin_free && starves && self.origin.chunks < budget;
+        self.hall.first_lack(rack).filter(|_| helps).map(from_origin)
+    }
+}

@@ -1,0 +1,192 @@
+//! Tickets: what entitles an agent to a customer's image at its peers.
+//!
+//! The name of a chunk is no right to it: images of several customers share chunks, and an answer by name tells whether a
+//! peer holds that content. So the control plane signs a ticket for each job, and an agent shows it to its peers. This
+//! module has the bytes that are signed, and the decision; the signature itself is made and verified by the caller.
+//!
+//! The first line names the format. Each further line is one field, in this order; one ticket has exactly one encoding:
+//!
+//! ```text
+//! rackwright-peer-ticket-v1
+//! image=b3-…
+//! customer=customers/physics
+//! node=gpu-001
+//! boot=01994d5e-7c1f-7abc-8def-0123456789ab
+//! ends=1790000000
+//! ```
+
+use std::fmt;
+
+const VERSION: &str = "rackwright-peer-ticket-v1";
+/// Longest field in bytes.
+const LONGEST_FIELD: usize = 256;
+/// Longest ticket in bytes.
+pub const LONGEST_TICKET: usize = 1024;
+/// How far the clocks of two agents may differ, in seconds. An agent sets its clock if it differs by more than 2 s from the
+/// control plane's.
+pub const CLOCK_SKEW_S: i64 = 30;
+/// Most seconds that a ticket is valid. One with a later end comes from a wrong clock or a wrong signer.
+pub const LONGEST_VALIDITY_S: i64 = 24 * 60 * 60;
+
+/// The content of a ticket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ticket {
+    /// The image version, `b3-` and its digest.
+    pub image: String,
+    /// The customer of the job; empty for a job without one.
+    pub customer: String,
+    /// The node that the ticket is for, as in its agent's certificate.
+    pub node: String,
+    /// The boot that the ticket is for, as in its agent's certificate.
+    pub boot: String,
+    /// When it ends, in Unix seconds.
+    pub ends: i64,
+}
+
+/// Why bytes are no ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TicketError {
+    /// Longer than every ticket.
+    TooLong,
+    /// Not the one encoding of a ticket of this version.
+    Form,
+}
+
+impl fmt::Display for TicketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(f, "the ticket is longer than {LONGEST_TICKET} bytes"),
+            Self::Form => write!(f, "the ticket is not of the form {VERSION}"),
+        }
+    }
+}
+
+impl std::error::Error for TicketError {}
+
+impl Ticket {
+    /// The bytes that are signed.
+    ///
+    /// # Errors
+    /// A field is too long, or has a line break.
+    pub fn encode(&self) -> Result<String, TicketError> {
+        let fields = [&self.image, &self.customer, &self.node, &self.boot];
+        if fields.iter().any(|field| field.len() > LONGEST_FIELD) {
+            return Err(TicketError::TooLong);
+        }
+        if fields.iter().any(|field| field.chars().any(char::is_control)) {
+            return Err(TicketError::Form);
+        }
+        let Self {
+            image,
+            customer,
+            node,
+            boot,
+            ends,
+        } = self;
+        let text = format!("{VERSION}\nimage={image}\ncustomer={customer}\nnode={node}\nboot={boot}\nends={ends}\n");
+        if text.len() > LONGEST_TICKET {
+            return Err(TicketError::TooLong);
+        }
+        Ok(text)
+    }
+
+    /// Reads the bytes of [`Ticket::encode`]. The caller has verified their signature.
+    ///
+    /// # Errors
+    /// The bytes are no ticket.
+    pub fn parse(bytes: &[u8]) -> Result<Self, TicketError> {
+        if bytes.len() > LONGEST_TICKET {
+            return Err(TicketError::TooLong);
+        }
+        let text = std::str::from_utf8(bytes).map_err(|_| TicketError::Form)?;
+        let mut lines = text.split('\n');
+        let mut field = |name: &str| {
+            let value = lines.next().and_then(|line| line.strip_prefix(name));
+            value.ok_or(TicketError::Form)
+        };
+        field(VERSION)?;
+        let ticket = Self {
+            image: field("image=")?.to_owned(),
+            customer: field("customer=")?.to_owned(),
+            node: field("node=")?.to_owned(),
+            boot: field("boot=")?.to_owned(),
+            ends: field("ends=")?.parse().map_err(|_| TicketError::Form)?,
+        };
+        // Encoded again, only the one encoding is the same.
+        if ticket.encode()?.as_bytes() == bytes {
+            Ok(ticket)
+        } else {
+            Err(TicketError::Form)
+        }
+    }
+}
+
+/// The job of the agent that is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnJob {
+    /// The image version that it writes.
+    pub image: String,
+    /// The customer; empty for none.
+    pub customer: String,
+    /// Whether the image is the operator's and open to every customer.
+    pub is_public: bool,
+}
+
+/// Why a peer is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The ticket is for another machine or another boot than the certificate of the connection.
+    OtherHolder,
+    /// The ticket is for another image than the one that this agent writes.
+    OtherImage,
+    /// The ticket is for another customer, and the image is not public.
+    OtherCustomer,
+    /// The ticket has ended.
+    Ended,
+    /// The ticket ends later than any ticket does.
+    TooLong,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OtherHolder => {
+                "the ticket is for another machine or another boot than the certificate of this connection"
+            }
+            Self::OtherImage => "the ticket is for another image than the one that this agent writes",
+            Self::OtherCustomer => "the ticket is for another customer than the one of this agent's job",
+            Self::Ended => {
+                "the ticket has ended; ask the control plane for a new one, and compare the clocks if it is new"
+            }
+            Self::TooLong => {
+                "the ticket ends more than a day from now: the clocks of the two agents differ, or the signer is wrong"
+            }
+        })
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Whether an agent serves a peer. `node` and `boot` are those in the certificate of the peer's connection; `now` is the own
+/// clock in Unix seconds.
+///
+/// # Errors
+/// The reason of the refusal. The peer learns nothing about chunks from it.
+pub fn admit(ticket: &Ticket, own: &OwnJob, (node, boot): (&str, &str), now: i64) -> Result<(), Refusal> {
+    if ticket.node != node || ticket.boot != boot || boot.is_empty() {
+        return Err(Refusal::OtherHolder);
+    }
+    if ticket.image != own.image {
+        return Err(Refusal::OtherImage);
+    }
+    if ticket.customer != own.customer && !own.is_public {
+        return Err(Refusal::OtherCustomer);
+    }
+    if now.saturating_sub(CLOCK_SKEW_S) >= ticket.ends {
+        return Err(Refusal::Ended);
+    }
+    if ticket.ends.saturating_sub(now) > LONGEST_VALIDITY_S + CLOCK_SKEW_S {
+        return Err(Refusal::TooLong);
+    }
+    Ok(())
+}

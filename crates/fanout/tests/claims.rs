@@ -1,0 +1,301 @@
+//! The claim table.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use rackwright_fanout::{AgentNo, Bits, Chunk, ClaimTable, Grant, Moment, Outside, RackNo, Span, TableSettings};
+
+const CHUNKS: u32 = 24;
+const RACK: u32 = 3;
+const AGENTS: u32 = 12;
+
+/// A table with agents that all joined and hold what `held` says.
+struct Case {
+    table: ClaimTable,
+    held: BTreeMap<u32, Bits>,
+    running: Vec<Grant>,
+    now: Moment,
+}
+
+impl Case {
+    fn new() -> Self {
+        let mut case = Self {
+            table: ClaimTable::new(CHUNKS, TableSettings::default(), 5),
+            held: (0..AGENTS).map(|agent| (agent, Bits::new(CHUNKS))).collect(),
+            running: Vec::new(),
+            now: Moment::micros(1),
+        };
+        for agent in 0..AGENTS {
+            case.join(agent);
+        }
+        case
+    }
+
+    fn join(&mut self, agent: u32) {
+        let fetching: Vec<Chunk> = self.of(agent).iter().map(|grant| grant.chunk).collect();
+        let (held, rack) = (&self.held[&agent], RackNo(agent / RACK));
+        let members = self
+            .table
+            .join(AgentNo(agent), rack, held, &fetching, self.now)
+            .unwrap();
+        assert!(members.contains(&AgentNo(agent)));
+    }
+
+    fn of(&self, agent: u32) -> Vec<Grant> {
+        self.running
+            .iter()
+            .filter(|grant| grant.agent.0 == agent)
+            .copied()
+            .collect()
+    }
+
+    fn claim(&mut self, agent: u32, wanted: u32, stuck: &[Chunk]) -> bool {
+        self.table
+            .claim(AgentNo(agent), wanted, &self.held[&agent], stuck, self.now)
+    }
+
+    fn grants(&mut self) -> Vec<Grant> {
+        let grants = self.table.grants(self.now);
+        self.running.extend(&grants);
+        grants
+    }
+
+    fn done(&mut self, grant: Grant) {
+        self.running.retain(|other| *other != grant);
+        self.held.get_mut(&grant.agent.0).unwrap().add(grant.chunk);
+        self.table
+            .done(grant.agent, grant.chunk, &self.held[&grant.agent.0], self.now);
+    }
+}
+
+#[test]
+fn the_origin_gives_a_chunk_once_and_holders_give_it_on() {
+    let mut case = Case::new();
+    for agent in 0..AGENTS {
+        case.claim(agent, 8, &[]);
+    }
+    let mut rounds = 0;
+    loop {
+        let mut grants = case.grants();
+        if grants.is_empty() {
+            break;
+        }
+        rounds += 1;
+        assert!(rounds < 400, "the table does not come to an end");
+        while let Some(grant) = grants.pop() {
+            case.done(grant);
+            case.claim(grant.agent.0, 8, &[]);
+        }
+    }
+    assert_eq!(case.table.origin().chunks, u64::from(CHUNKS), "one copy");
+    for rack in 0..AGENTS / RACK {
+        let mut all = Bits::new(CHUNKS);
+        let mut count = 0;
+        for agent in rack * RACK..(rack + 1) * RACK {
+            count += case.held[&agent].count();
+            for chunk in case.held[&agent].iter() {
+                all.add(chunk);
+            }
+        }
+        assert!(all.is_full(), "rack {rack} lacks chunks");
+        assert_eq!(count, CHUNKS, "rack {rack} got a chunk twice from outside");
+    }
+}
+
+#[test]
+fn a_lease_that_runs_out_goes_to_another_holder_and_then_to_the_origin() {
+    let mut case = Case::new();
+    case.held.insert(0, Bits::full(CHUNKS));
+    case.join(0);
+    let mut sources = Vec::new();
+    for _ in 0..3 {
+        case.claim(3, 1, &[]);
+        let grants = case.grants();
+        let [grant] = grants[..] else { panic!("{grants:?}") };
+        sources.push(grant.from);
+        // The same chunk again: only this one is lacking.
+        let mut held = Bits::full(CHUNKS);
+        held.remove(grant.chunk);
+        case.held.insert(3, held);
+        case.now = grant.lease.plus(Span::micros(1));
+        case.running.clear();
+        case.table.expire(case.now);
+    }
+    let holder = Outside::Agent(AgentNo(0));
+    assert_eq!(sources, [holder, holder, Outside::Origin]);
+    assert_eq!((case.table.origin().chunks, case.table.origin().again), (1, 1));
+}
+
+#[test]
+fn what_a_lost_agent_alone_had_is_fetched_again() {
+    let mut case = Case::new();
+    case.claim(0, 1, &[]);
+    let grant = case.grants()[0];
+    assert_eq!(grant.from, Outside::Origin);
+    case.done(grant);
+    // Two agents must say so: one alone cannot put another one out.
+    case.table.away(AgentNo(1), AgentNo(0));
+    case.table.away(AgentNo(1), AgentNo(0));
+    assert!(case.claim(0, 0, &[]), "one reporter put an agent out");
+    case.table.away(AgentNo(1), AgentNo(0));
+    case.table.away(AgentNo(2), AgentNo(0));
+    assert!(!case.claim(0, 0, &[]), "two reporters do");
+    for agent in 1..AGENTS {
+        case.claim(agent, CHUNKS, &[]);
+    }
+    let mut again = 0;
+    for _ in 0..200 {
+        for grant in case.grants() {
+            again += u32::from(grant.chunk == Chunk(0) || grant.from == Outside::Origin);
+            case.done(grant);
+        }
+    }
+    assert!(again >= CHUNKS, "the lost chunk did not come again");
+    assert_eq!(case.table.origin().chunks, u64::from(CHUNKS) + 1);
+}
+
+#[test]
+fn a_liar_is_no_source_once_two_say_so() {
+    let mut case = Case::new();
+    case.held.insert(0, Bits::full(CHUNKS));
+    case.join(0);
+    case.table.lied(AgentNo(3), AgentNo(0));
+    case.claim(6, 1, &[]);
+    assert_eq!(case.grants()[0].from, Outside::Agent(AgentNo(0)));
+    case.table.lied(AgentNo(6), AgentNo(0));
+    case.claim(9, 1, &[]);
+    case.claim(0, 0, &[]);
+    assert_eq!(case.grants()[0].from, Outside::Origin, "a liar is named as source");
+}
+
+#[test]
+fn an_agent_alone_gets_all_from_the_origin_and_serves_nobody() {
+    let mut case = Case::new();
+    case.held.insert(0, Bits::full(CHUNKS));
+    case.join(0);
+    case.table.alone(AgentNo(0));
+    case.table.alone(AgentNo(5));
+    case.claim(5, 1, &[]);
+    case.claim(3, 1, &[]);
+    let grants = case.grants();
+    assert_eq!(grants.len(), 2);
+    assert!(grants.iter().all(|grant| grant.from == Outside::Origin), "{grants:?}");
+    assert_eq!(case.table.origin().for_alone, 1);
+}
+
+#[test]
+fn stuck_agents_correct_the_table_once_in_a_while() {
+    let mut case = Case::new();
+    case.held.insert(0, bits(&[4, 5]));
+    case.join(0);
+    case.held.insert(3, bits(&[4, 5]));
+    case.join(3);
+    case.held.insert(1, Bits::full(CHUNKS));
+    for chunk in [4, 5] {
+        case.held.get_mut(&1).unwrap().remove(Chunk(chunk));
+    }
+    case.claim(1, 2, &[Chunk(4)]);
+    assert_eq!(
+        case.grants().iter().map(|grant| grant.chunk).collect::<Vec<_>>(),
+        [Chunk(4)]
+    );
+    case.claim(1, 2, &[Chunk(5)]);
+    assert_eq!(case.grants(), [], "a second correction at once");
+    case.now = case.now.plus(Span::seconds(3));
+    case.claim(1, 2, &[Chunk(5)]);
+    assert_eq!(
+        case.grants().iter().map(|grant| grant.chunk).collect::<Vec<_>>(),
+        [Chunk(5)]
+    );
+}
+
+#[test]
+fn a_large_rack_is_divided() {
+    let mut table = ClaimTable::new(CHUNKS, TableSettings::default(), 5);
+    let mut most = 0;
+    for agent in 0..100 {
+        let members = table
+            .join(AgentNo(agent), RackNo(0), &Bits::new(CHUNKS), &[], Moment::micros(1))
+            .unwrap();
+        most = most.max(members.len());
+    }
+    assert_eq!(most, 48);
+}
+
+fn bits(some: &[u32]) -> Bits {
+    let mut bits = Bits::new(CHUNKS);
+    for chunk in some {
+        bits.add(Chunk(*chunk));
+    }
+    bits
+}
+
+#[derive(Debug, Clone)]
+enum Happens {
+    Claim(u32, u32),
+    Done(usize),
+    Failed(usize),
+    Lost(u32),
+    Join(u32),
+    Time(u64),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        4 => (0..AGENTS, 0u32..9).prop_map(|(agent, wanted)| Happens::Claim(agent, wanted)),
+        8 => (0usize..30).prop_map(Happens::Done),
+        2 => (0usize..30).prop_map(Happens::Failed),
+        1 => (0..AGENTS).prop_map(Happens::Lost),
+        1 => (0..AGENTS).prop_map(Happens::Join),
+        2 => (1u64..2_000_000).prop_map(Happens::Time),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn grants_are_right_whatever_happens(events in prop::collection::vec(happens(), 1..200)) {
+        let mut case = Case::new();
+        for event in events {
+            match event {
+                Happens::Claim(agent, wanted) => _ = case.claim(agent, wanted, &[]),
+                Happens::Done(at) if at < case.running.len() => case.done(case.running[at]),
+                Happens::Failed(at) if at < case.running.len() => {
+                    let grant = case.running.swap_remove(at);
+                    case.table.failed(grant.agent, grant.chunk);
+                }
+                Happens::Lost(agent) => {
+                    case.running.retain(|grant| grant.agent.0 != agent);
+                    case.held.insert(agent, Bits::new(CHUNKS));
+                    case.table.lost(AgentNo(agent));
+                }
+                Happens::Join(agent) => case.join(agent),
+                Happens::Time(micros) => {
+                    case.now = case.now.plus(Span::micros(micros));
+                    case.table.expire(case.now);
+                    let now = case.now;
+                    case.running.retain(|grant| grant.lease >= now);
+                }
+                _ => {}
+            }
+            let before = case.running.clone();
+            let new = case.grants();
+            for (at, grant) in new.iter().enumerate() {
+                let rack = grant.agent.0 / RACK;
+                let mates = (rack * RACK..(rack + 1) * RACK).filter(|mate| case.held[mate].has(grant.chunk));
+                prop_assert_eq!(mates.count(), 0, "the rack has the chunk");
+                let same = before.iter().chain(&new[..at]);
+                let claimed = same.filter(|other| other.agent.0 / RACK == rack && other.chunk == grant.chunk);
+                prop_assert_eq!(claimed.count(), 0, "the rack fetches the chunk");
+                if let Outside::Agent(source) = grant.from {
+                    prop_assert!(case.held[&source.0].has(grant.chunk), "the source lacks the chunk");
+                    prop_assert_ne!(source.0 / RACK, rack);
+                }
+                prop_assert!(grant.lease > case.now);
+            }
+            let at_origin = case.running.iter().filter(|grant| grant.from == Outside::Origin).count();
+            prop_assert!(at_origin <= 4, "{} at the origin", at_origin);
+        }
+    }
+}

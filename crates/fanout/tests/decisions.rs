@@ -1,0 +1,370 @@
+//! The decisions of one agent.
+
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use rackwright_fanout::{
+    AgentNo, Bits, BitsError, Chance, Chunk, Download, DownloadSettings, Kept, Linger, LingerFacts, Moment, Outside,
+    PeerNo, Shelf, Source, Span, Step, UploadSettings, Uploads, linger, memory_for_peers,
+};
+
+fn bits(chunks: u32, some: &[u32]) -> Bits {
+    let mut bits = Bits::new(chunks);
+    for chunk in some {
+        bits.add(Chunk(*chunk));
+    }
+    bits
+}
+
+proptest! {
+    #[test]
+    fn a_set_of_chunks_survives_the_wire(chunks in 1u32..300, some in prop::collection::vec(0u32..300, 0..40), seed: u64) {
+        let set = bits(chunks, &some);
+        prop_assert_eq!(&Bits::from_bytes(chunks, &set.to_bytes()).unwrap(), &set);
+        let mut expected: Vec<u32> = some.iter().copied().filter(|chunk| *chunk < chunks).collect();
+        expected.sort_unstable();
+        expected.dedup();
+        prop_assert_eq!(set.iter().map(|chunk| chunk.0).collect::<Vec<_>>(), expected);
+        let other = bits(chunks, &some[..some.len() / 2]);
+        match set.random_outside(&other, &mut Chance::new(seed)) {
+            Some(chunk) => prop_assert!(set.has(chunk) && !other.has(chunk)),
+            None => prop_assert!(!set.any_outside(&[&other])),
+        }
+        prop_assert!(Bits::full(chunks).is_full());
+    }
+}
+
+#[test]
+fn a_set_of_another_image_is_refused() {
+    assert_eq!(
+        Bits::from_bytes(450, &[0; 56]).unwrap_err(),
+        BitsError::Length {
+            expected: 57,
+            found: 56
+        }
+    );
+    let mut behind = [0; 57];
+    behind[56] = 0b100;
+    assert_eq!(Bits::from_bytes(450, &behind).unwrap_err(), BitsError::Unused);
+    behind[56] = 0b10;
+    assert!(Bits::from_bytes(450, &behind).unwrap().has(Chunk(449)));
+}
+
+#[test]
+fn requests_of_other_racks_are_served_first_and_lines_are_short() {
+    let mut uploads = Uploads::new(UploadSettings::default());
+    assert_eq!(uploads.offer("rack", false), Ok(()));
+    assert_eq!(uploads.offer("rack too many", false), Err("rack too many"));
+    for number in 0..8 {
+        assert_eq!(
+            uploads.offer(["a", "b", "c", "d", "e", "f", "g", "h"][number], true),
+            Ok(())
+        );
+    }
+    assert_eq!(uploads.offer("outside too many", true), Err("outside too many"));
+    assert_eq!(uploads.load(), 9);
+    // Few chunks: one after the other.
+    assert_eq!((uploads.next(1), uploads.next(1)), (Some("a"), None));
+    uploads.sent();
+    assert_eq!(uploads.next(1), Some("b"));
+    // Many chunks: four at once.
+    let next: Vec<_> = (0..4).map_while(|_| uploads.next(100)).collect();
+    assert_eq!(next, ["c", "d", "e"]);
+    for _ in 0..4 {
+        uploads.sent();
+    }
+    let rest: Vec<_> = (0..4).map_while(|_| uploads.next(100)).collect();
+    assert_eq!(rest, ["f", "g", "h", "rack"]);
+}
+
+#[test]
+fn a_quarter_of_the_memory_is_for_peers_or_none() {
+    let frame = 4 << 20;
+    assert_eq!(memory_for_peers(2 << 40, frame), 512 << 30);
+    assert_eq!(memory_for_peers(1 << 30, frame), 256 << 20);
+    assert_eq!(memory_for_peers((1 << 30) - 1, frame), 0);
+}
+
+proptest! {
+    #[test]
+    fn a_shelf_stays_within_its_limit(sizes in prop::collection::vec((0u32..60, 1u32..40), 1..120), limit in 0u64..400) {
+        let mut shelf = Shelf::new(50, limit);
+        let mut known = std::collections::BTreeMap::new();
+        for (chunk, size) in sizes {
+            let seen = |chunk: Chunk| (chunk.0 % 7) as u16;
+            let before = shelf.held().clone();
+            match shelf.offer(Chunk(chunk), size, seen) {
+                Kept::Yes(dropped) => {
+                    known.entry(chunk).or_insert(size);
+                    for old in dropped {
+                        prop_assert!(seen(old) > seen(Chunk(chunk)), "a rarer chunk was dropped for a more common one");
+                        known.remove(&old.0);
+                    }
+                }
+                Kept::No => prop_assert_eq!(&before, shelf.held()),
+            }
+            prop_assert!(shelf.bytes() <= limit);
+            prop_assert_eq!(shelf.bytes(), known.values().map(|size| u64::from(*size)).sum::<u64>());
+            let held: Vec<u32> = shelf.held().iter().map(|chunk| chunk.0).collect();
+            prop_assert_eq!(held, known.keys().copied().collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn the_last_holder_of_a_rack_stays_while_it_is_needed() {
+    let facts = LingerFacts {
+        unfinished_in_rack: 3,
+        later_holders: 0,
+        waited: Span::seconds(10),
+        holds_all: true,
+        called_off: false,
+    };
+    assert_eq!(linger(&facts), Linger::Stay(Span::seconds(50)));
+    let cases = [
+        (
+            "nobody needs it",
+            LingerFacts {
+                unfinished_in_rack: 0,
+                ..facts
+            },
+        ),
+        (
+            "another one finished later",
+            LingerFacts {
+                later_holders: 1,
+                ..facts
+            },
+        ),
+        (
+            "the time is over",
+            LingerFacts {
+                waited: Span::seconds(60),
+                ..facts
+            },
+        ),
+        (
+            "it holds only a part",
+            LingerFacts {
+                holds_all: false,
+                ..facts
+            },
+        ),
+        (
+            "an operator wants it",
+            LingerFacts {
+                called_off: true,
+                ..facts
+            },
+        ),
+    ];
+    for (why, facts) in cases {
+        assert_eq!(linger(&facts), Linger::Leave, "{why}");
+    }
+}
+
+const CHUNKS: u32 = 40;
+
+fn download(peers: u16) -> Download {
+    let mut download = Download::new(Bits::new(CHUNKS), DownloadSettings::default(), 7);
+    for number in 0..peers {
+        assert_eq!(download.add_peer(), Some(PeerNo(number)));
+    }
+    download
+}
+
+/// The steps until the agent rests.
+fn steps(download: &mut Download, now: Moment) -> Vec<Step> {
+    let mut steps = Vec::new();
+    loop {
+        match download.step(now) {
+            Step::Rest(until) => {
+                assert!(until > now);
+                return steps;
+            }
+            Step::Done => return steps,
+            step => steps.push(step),
+        }
+        assert!(steps.len() < 200, "the agent does not come to rest: {steps:?}");
+    }
+}
+
+fn asks(steps: &[Step]) -> Vec<(PeerNo, Chunk)> {
+    let ask = |step: &Step| match step {
+        Step::Ask(peer, chunk) => Some((*peer, *chunk)),
+        _ => None,
+    };
+    steps.iter().filter_map(ask).collect()
+}
+
+#[test]
+fn the_rarest_chunk_comes_first() {
+    let now = Moment::micros(1);
+    let mut download = download(4);
+    for peer in 0..3 {
+        download.saw(PeerNo(peer), &bits(CHUNKS, &[5]), 0, now);
+    }
+    download.saw(PeerNo(3), &bits(CHUNKS, &[5, 9]), 0, now);
+    // Two samples of peer 3 may miss chunk 9 in one download; then it is the second request.
+    let asked = asks(&steps(&mut download, now));
+    assert!(asked.contains(&(PeerNo(3), Chunk(9))), "{asked:?}");
+    assert_eq!(asked.len(), 2, "{asked:?}");
+}
+
+#[test]
+fn an_agent_without_peers_claims() {
+    let mut download = download(0);
+    let claim = Step::Claim {
+        wanted: 2,
+        stuck: Vec::new(),
+    };
+    assert_eq!(steps(&mut download, Moment::micros(1)), [claim]);
+    assert_eq!(
+        steps(&mut download, Moment::micros(2)),
+        [],
+        "a claim that stands is not repeated"
+    );
+    let (now, lease) = (Moment::micros(3), Moment::micros(9_000_000));
+    assert!(download.granted(Chunk(4), Outside::Origin, lease, now));
+    assert!(
+        !download.granted(Chunk(4), Outside::Origin, lease, now),
+        "the chunk is on its way"
+    );
+    assert!(
+        !download.granted(Chunk(CHUNKS), Outside::Origin, lease, now),
+        "there is no such chunk"
+    );
+}
+
+#[test]
+fn a_liar_is_left_and_reported_once() {
+    let now = Moment::micros(1);
+    let mut download = download(2);
+    download.saw(PeerNo(0), &bits(CHUNKS, &[1, 2, 3]), 0, now);
+    let (peer, chunk) = asks(&steps(&mut download, now))[0];
+    assert!(download.lied(chunk, Source::Peer(peer)));
+    assert!(!download.lied(chunk, Source::Peer(peer)), "a second report");
+    download.saw(PeerNo(0), &bits(CHUNKS, &[1, 2, 3]), 0, now);
+    assert_eq!(asks(&steps(&mut download, now)), [], "a liar is asked again");
+    let liar = Outside::Agent(AgentNo(9));
+    let lease = Moment::micros(9_000_000);
+    assert!(download.granted(Chunk(7), liar, lease, now));
+    assert!(download.lied(Chunk(7), Source::Outside(liar)));
+    assert!(
+        !download.granted(Chunk(8), liar, lease, now),
+        "a liar of another rack is asked again"
+    );
+}
+
+#[test]
+fn three_silent_peers_mean_alone_and_one_answer_does_not() {
+    let mut download = download(4);
+    let mut now = Moment::micros(1);
+    for peer in 0..3 {
+        assert!(!download.is_alone());
+        download.unreachable(PeerNo(peer), now);
+    }
+    assert!(download.is_alone());
+    now = now.plus(Span::seconds(1));
+    download.saw(PeerNo(3), &Bits::new(CHUNKS), 0, now);
+    assert!(!download.is_alone());
+}
+
+#[test]
+fn a_late_chunk_is_asked_from_a_second_peer_near_the_end_only() {
+    for (missing, most) in [(8, 2), (12, 1)] {
+        let mut held = Bits::full(CHUNKS);
+        for chunk in 0..missing {
+            held.remove(Chunk(chunk));
+        }
+        let mut download = Download::new(held, DownloadSettings::default(), 3);
+        let mut now = Moment::micros(1);
+        for number in 0..4 {
+            download.add_peer();
+            download.saw(PeerNo(number), &bits(CHUNKS, &[0]), 0, now);
+        }
+        let mut all = asks(&steps(&mut download, now));
+        for _ in 0..3 {
+            now = now.plus(Span::millis(200));
+            all.extend(asks(&steps(&mut download, now)));
+        }
+        assert_eq!(all.len(), most, "{missing} missing: {all:?}");
+    }
+}
+
+/// What may happen to a download.
+#[derive(Debug, Clone)]
+enum Happens {
+    Saw(u16, Vec<u32>, u8),
+    Granted(u32, bool),
+    Received(usize),
+    Refused(usize),
+    Lied(usize),
+    Time(u64),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        4 => (0u16..6, prop::collection::vec(0..CHUNKS, 0..12), 0u8..6).prop_map(|(p, c, l)| Happens::Saw(p, c, l)),
+        2 => (0..CHUNKS + 2, any::<bool>()).prop_map(|(chunk, origin)| Happens::Granted(chunk, origin)),
+        6 => (0usize..8).prop_map(Happens::Received),
+        2 => (0usize..8).prop_map(Happens::Refused),
+        1 => (0usize..8).prop_map(Happens::Lied),
+        3 => (1u64..3_000_000).prop_map(Happens::Time),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_download_keeps_its_limits(events in prop::collection::vec(happens(), 1..150)) {
+        let mut download = download(6);
+        let mut now = Moment::micros(1);
+        // What runs: the chunk, the source and when it was asked.
+        let mut running: Vec<(Chunk, Source)> = Vec::new();
+        let mut liars: Vec<Source> = Vec::new();
+        for event in events {
+            match event {
+                Happens::Saw(peer, chunks, load) => download.saw(PeerNo(peer), &bits(CHUNKS, &chunks), load, now),
+                Happens::Granted(chunk, origin) => {
+                    let from = if origin { Outside::Origin } else { Outside::Agent(AgentNo(77)) };
+                    let source = Source::Outside(from);
+                    if download.granted(Chunk(chunk), from, now.plus(Span::seconds(4)), now) {
+                        prop_assert!(chunk < CHUNKS && !liars.contains(&source));
+                        running.push((Chunk(chunk), source));
+                    }
+                }
+                Happens::Received(at) if at < running.len() => {
+                    let (chunk, source) = running.swap_remove(at);
+                    let is_new = !download.done().has(chunk);
+                    prop_assert_eq!(download.received(chunk, source, now), is_new);
+                }
+                Happens::Refused(at) if at < running.len() => {
+                    let (chunk, source) = running.swap_remove(at);
+                    download.refused(chunk, source, now);
+                }
+                Happens::Lied(at) if at < running.len() => {
+                    let (chunk, source) = running.swap_remove(at);
+                    let reported = download.lied(chunk, source);
+                    prop_assert!(source == Source::Outside(Outside::Origin) || reported != liars.contains(&source));
+                    if source != Source::Outside(Outside::Origin) {
+                        liars.push(source);
+                    }
+                }
+                Happens::Time(micros) => now = now.plus(Span::micros(micros)),
+                _ => {}
+            }
+            let left = CHUNKS - download.done().count();
+            for (peer, chunk) in asks(&steps(&mut download, now)) {
+                let source = Source::Peer(peer);
+                prop_assert!(!download.done().has(chunk), "a chunk that is there is asked for");
+                prop_assert!(!liars.contains(&source), "a liar is asked");
+                // A request that the download gave up may be replaced.
+                let same = download.requests().filter(|(other, _)| *other == chunk).count();
+                prop_assert!(same == 1 || (same == 2 && left <= 8), "{} requests for one chunk, {} left", same, left);
+                running.push((chunk, source));
+            }
+            let in_rack = download.requests().filter(|(_, source)| matches!(source, Source::Peer(_))).count();
+            prop_assert!(in_rack <= 4);
+        }
+    }
+}
