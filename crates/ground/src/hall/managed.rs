@@ -164,7 +164,7 @@ cables:
             .list
             .iter()
             .filter(|one| one.fix.contains("fabric.managers"));
-        of_managers.map(ToString::to_string).collect()
+        of_managers.map(|one| format!("{one}; {}", one.fix)).collect()
     }
 
     #[test]
@@ -175,7 +175,7 @@ cables:
         let found = findings(&named(&["east"]));
         assert_eq!(found.len(), 1, "a storage fabric needs none: {found:?}");
         for part in [
-            "s.yaml:10:",
+            "s.yaml:11:",
             "compute fabric west has no manager",
             "fabric.managers.west",
         ] {
