@@ -629,3 +629,29 @@ pub fn checked_text(field: &str, text: &str) -> Result<String, ApiError> {
 
 #[cfg(test)]
 mod tests;
+
+/// Ends the doubt about a node: an operator confirms its record.
+///
+/// # Errors
+/// The node is not doubted.
+pub fn end_doubt(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
+    checked_text("reason", reason)?;
+    if record.node.doubt.is_none() {
+        let hint = format!("`rackwright node explain {}` shows its state", record.id);
+        return Err(refused(record, "its record is not doubted", &hint));
+    }
+    record.node.believe();
+    Ok(())
+}
+
+/// Checks the form of an idempotency key.
+///
+/// # Errors
+/// The key is missing, too long, or not printable ASCII.
+pub fn check_key(key: &str) -> Result<(), ApiError> {
+    if key.is_empty() || key.len() > 128 || !key.bytes().all(|b| (0x20..0x7f).contains(&b)) {
+        let fault = "must be 1 to 128 printable ASCII characters, different for every new request";
+        return Err(ApiError::invalid("mutation.idempotency_key", fault));
+    }
+    Ok(())
+}

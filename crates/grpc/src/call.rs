@@ -74,7 +74,7 @@ impl<'a> MutatingCall<'a> {
     ) -> Result<Self, ApiError> {
         let mutation = mutation.cloned().unwrap_or_default();
         let key = mutation.idempotency_key;
-        check_key(&key)?;
+        intent::check_key(&key)?;
         // Keyed: a request may contain a password, and the database alone must not allow guesses against the digest.
         let mut digest = blake3::Hasher::new_keyed(core.keys.sealer.derive(DIGEST_KEY).expose_secret());
         digest.update(&request.encode_to_vec());
@@ -343,18 +343,6 @@ async fn put_macs(tx: &mut WriteTx, record: &mut NodeRecord, former: &[String]) 
         }
         let before = record.node.evidence.written_at;
         record.node.evidence.written_at = before.max(Some(written_at));
-    }
-    Ok(())
-}
-
-/// Checks the form of an idempotency key.
-///
-/// # Errors
-/// The key is missing, too long, or not printable ASCII.
-pub fn check_key(key: &str) -> Result<(), ApiError> {
-    if key.is_empty() || key.len() > 128 || !key.bytes().all(|b| (0x20..0x7f).contains(&b)) {
-        let fault = "must be 1 to 128 printable ASCII characters, different for every new request";
-        return Err(ApiError::invalid("mutation.idempotency_key", fault));
     }
     Ok(())
 }

@@ -5,24 +5,10 @@ use rackwright_ground::api_error::ApiError;
 use rackwright_ground::core::Core;
 use rackwright_ground::intent;
 use rackwright_lifecycle::{ClusterId, EventKind, NodeId};
-use rackwright_store::{NodeRecord, Scope};
+use rackwright_store::Scope;
 
 use super::call::MutatingCall;
 use super::convert;
-
-/// Ends the doubt about a node: an operator confirms its record.
-///
-/// # Errors
-/// The node is not doubted.
-fn end_doubt(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
-    intent::checked_text("reason", reason)?;
-    if record.node.doubt.is_none() {
-        let hint = format!("`rackwright node explain {}` shows its state", record.id);
-        return Err(intent::refused(record, "its record is not doubted", &hint));
-    }
-    record.node.believe();
-    Ok(())
-}
 
 /// Ends the doubt about a node, with an event that names the operator and the reason.
 ///
@@ -35,7 +21,7 @@ pub async fn believe(core: &Core, call: &MutatingCall<'_>, id: &NodeId, reason: 
     };
     let mut record = tx.node(id).await?;
     call.check_version(&format!("nodes/{id}"), record.version)?;
-    end_doubt(&mut record, reason)?;
+    intent::end_doubt(&mut record, reason)?;
     tx.save_node(&mut record, call.now()).await?;
     let message = format!("{} believes the record of {id}: {}", call.caller().name, reason.trim());
     let event = call.event(EventKind::SecurityNodeBelieved, &format!("nodes/{id}"), message);

@@ -12,6 +12,7 @@ use rackwright_control::clusters::partitions;
 use rackwright_ground::api_error::ApiError;
 use rackwright_ground::core::Core;
 use rackwright_ground::hall::{self, HallError, confirmed};
+use rackwright_ground::intent;
 use rackwright_ground::text::counted;
 use rackwright_lifecycle::{ClusterId, EventKind, NodeId};
 use rackwright_nodes::firmware_settings::WantedCache;
@@ -23,7 +24,7 @@ use rackwright_store::{Database, Scope, SiteFile, SiteRow};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::call::{MutatingCall, check_key};
+use super::call::MutatingCall;
 use super::site_files::{self, SiteFileReceiver};
 use super::{caller, convert};
 
@@ -345,7 +346,7 @@ impl SiteService for Sites {
             match mutation {
                 None => {
                     let first = message.mutation.unwrap_or_default();
-                    check_key(&first.idempotency_key)?;
+                    intent::check_key(&first.idempotency_key)?;
                     mutation = Some(first);
                 }
                 Some(_) if message.mutation.is_some() => {
