@@ -154,8 +154,8 @@ impl TestBed {
             std::fs::write(&file, name).map_err(|e| CliError::file("write", &file, e))?;
         }
         let (daemon, printed) = start_daemon(folder.path(), &programs, &[]).await?;
-        let ((place, token), call_timeout) = (first_invitation(&printed)?, cx.global.call_timeout);
-        let (context, credential) = login::redeem(&place, &token, call_timeout).await?;
+        let (invitation, call_timeout) = (first_invitation(&printed)?, cx.global.call_timeout);
+        let (context, credential) = login::redeem(&invitation, call_timeout).await?;
         let authority = credential.ca_pem.clone();
         Ok(Self {
             folder,
@@ -232,13 +232,13 @@ impl TestBed {
             ..CreateTokenRequest::default()
         };
         let invited = rpc!(self.client, AuthServiceClient.create_token, "invite a member", request).await?;
-        let place = login::Place {
+        let invitation = login::Invitation {
             servers: vec![self.server.clone()],
             tls_name: None,
-            trust: pinned(&invited.ca_sha256)?,
+            ca_sha256: tls::parse_pin(&invited.ca_sha256).map_err(CliError::BadAnswer)?,
+            token: SecretString::from(invited.token),
         };
-        let token = SecretString::from(invited.token);
-        let (context, credential) = login::redeem(&place, &token, self.call_timeout).await?;
+        let (context, credential) = login::redeem(&invitation, self.call_timeout).await?;
         Client::of_credential(&context, credential, self.call_timeout)
     }
 }
@@ -356,14 +356,8 @@ fn tail(path: &Path) -> String {
     lines[lines.len().saturating_sub(10)..].join("\n")
 }
 
-/// The authority with this SHA-256.
-fn pinned(sha256: &str) -> Result<login::Trust, CliError> {
-    let pin = tls::parse_pin(sha256).map_err(CliError::BadAnswer)?;
-    Ok(login::Trust::Pin(pin))
-}
-
-/// The place and the token of the first operator's login, from the control plane's output.
-fn first_invitation(printed: &str) -> Result<(login::Place, SecretString), CliError> {
+/// The invitation of the first operator, from the control plane's output.
+fn first_invitation(printed: &str) -> Result<login::Invitation, CliError> {
     let after = |flag: &str| {
         let mut words = printed.split_whitespace().skip_while(|word| *word != flag).skip(1);
         words.next().map(str::to_owned).ok_or_else(|| {
