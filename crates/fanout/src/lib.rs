@@ -3,7 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | `units` | moments, spans, and the numbers of chunks, agents, racks and peers |
-//! | `bits` | sets of chunks, as told to peers |
+//! | `bits` | sets of chunks, as shown to peers |
 //! | `download` | one agent: whom to ask for which chunk, when to claim, what is given up |
 //! | `peers` | one agent: what it knows about the others of its rack |
 //! | `uploads` | one agent: whose request is answered next |

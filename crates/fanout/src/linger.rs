@@ -23,7 +23,7 @@ pub struct LingerFacts {
 /// Whether an agent stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linger {
-    /// It goes on: nobody needs it.
+    /// It goes on: no agent needs it.
     Leave,
     /// It stays for at most this time, unless the facts change before.
     Stay(Span),

@@ -20,7 +20,7 @@ pub fn memory_for_peers(available_bytes: u64, largest_frame_bytes: u64) -> u64 {
     }
 }
 
-/// The chunks in memory: only these are told to peers.
+/// The chunks in memory: only these are shown to peers.
 #[derive(Debug, Clone)]
 pub struct Shelf {
     held: Bits,

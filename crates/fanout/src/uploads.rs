@@ -87,7 +87,7 @@ impl<R> Uploads<R> {
         self.sending = self.sending.saturating_sub(1);
     }
 
-    /// Requests that wait or are answered, as told to peers.
+    /// Requests that wait or are answered, as shown to peers.
     #[must_use]
     pub fn load(&self) -> u8 {
         u8::try_from(self.sending + self.outside.len() + self.rack.len()).unwrap_or(u8::MAX)

@@ -1,5 +1,5 @@
 //! Port GUIDs that answer in several fabrics. An adapter with a port in each of two fabrics has two port GUIDs: one GUID in
-//! two fabrics means that somebody wrote or copied it.
+//! two fabrics means that one of them is a copy.
 
 use std::collections::BTreeMap;
 

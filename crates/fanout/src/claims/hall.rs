@@ -162,7 +162,7 @@ impl Hall {
         self.racks[rack].members.push(agent);
     }
 
-    /// An agent that serves nobody: its rack holds chunks, and is no source.
+    /// An agent that serves no agent: its rack holds chunks, and is no source.
     pub(super) fn add_alone(&mut self, agent: AgentNo, rack: usize, held: Bits) {
         self.add_agent(agent, rack);
         self.racks[rack].is_alone = true;
@@ -279,7 +279,7 @@ impl Hall {
         }
     }
 
-    /// Whether nobody holds the chunk or fetches it from outside.
+    /// Whether no agent holds the chunk or fetches it from outside.
     pub(super) fn is_nowhere(&self, chunk: Chunk) -> bool {
         let at = chunk.0 as usize;
         self.holders.get(at).is_some_and(Vec::is_empty) && self.running[at] == 0

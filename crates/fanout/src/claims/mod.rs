@@ -170,7 +170,7 @@ impl ClaimTable {
         Some(self.hall.members(group))
     }
 
-    /// An agent reaches no peer: it gets every chunk from the origin, and serves nobody.
+    /// An agent reaches no peer: it gets every chunk from the origin, and serves no agent.
     pub fn alone(&mut self, agent: AgentNo) {
         let Some(held) = self.hall.held(agent).cloned() else {
             return;
@@ -198,7 +198,7 @@ impl ClaimTable {
         self.free_again(&gone);
     }
 
-    /// Chunks that nobody holds or fetches come from the origin again.
+    /// Chunks that no agent holds or fetches come from the origin again.
     fn free_again(&mut self, chunks: &[Chunk]) {
         for chunk in chunks {
             if self.hall.is_nowhere(*chunk) {
@@ -233,7 +233,7 @@ impl ClaimTable {
         }
         self.report(agent, held);
         self.hall.served(agent, chunk);
-        // An agent that serves nobody, or did not keep the chunk, leaves it to others to fetch.
+        // An agent that serves none, or did not keep the chunk, leaves it to others to fetch.
         self.free_again(&[chunk]);
         true
     }
