@@ -72,7 +72,11 @@ impl Http {
     fn may_ask(&self, uri: &Uri) -> bool {
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let is_local = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
-        uri.scheme_str() == Some("https") || self.is_plain && is_local
+        match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => self.is_plain && is_local,
+            _ => false,
+        }
     }
 
     async fn answer(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
