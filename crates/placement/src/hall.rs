@@ -31,6 +31,10 @@ pub struct Hall {
     pub(super) units: Vec<Unit>,
     pub(super) pods: Vec<Pod>,
     pub(super) profiles: Vec<Profile>,
+    /// The traits of each profile.
+    pub(super) traits: Vec<Traits>,
+    /// The circuits of all profiles, one profile after the other.
+    pub(super) circuits: Vec<u32>,
     /// Some budget would be exceeded if every node were taken.
     pub(super) tight: bool,
     /// Some node of a unit is impaired.
@@ -84,6 +88,17 @@ pub(super) struct Group {
     pub hosts: Mask,
 }
 
+/// What decides about a request for nodes of a profile. A decision reads the traits of thousands of profiles: they lie side by
+/// side in memory, without pointers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Traits {
+    pub sku: u32,
+    /// The first of the profile's circuits in the hall's list, and their number.
+    circuits: (u32, u32),
+    pub survives: bool,
+    pub impaired: bool,
+}
+
 /// A pod and the links above its spines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pod {
@@ -132,6 +147,8 @@ impl Hall {
             units: Vec::new(),
             pods: Vec::new(),
             profiles: Vec::new(),
+            traits: Vec::new(),
+            circuits: Vec::new(),
             tight: false,
             has_impaired: false,
             places: vec![None; spec.nodes.len()],
@@ -146,6 +163,7 @@ impl Hall {
         hall.build_units();
         hall.place_nodes();
         hall.mark_tight();
+        hall.collect_traits();
         hall.count_free();
         Ok(hall)
     }
@@ -247,6 +265,25 @@ impl Hall {
             profile.mark_tight(&domains, &cooling);
         }
         self.tight = domains.iter().chain(&cooling).any(|&tight| tight);
+    }
+
+    fn collect_traits(&mut self) {
+        for profile in &self.profiles {
+            let first = self.circuits.len() as u32;
+            self.circuits.extend(&profile.circuits);
+            self.traits.push(Traits {
+                sku: profile.sku,
+                circuits: (first, profile.circuits.len() as u32),
+                survives: profile.survives,
+                impaired: profile.impaired,
+            });
+        }
+    }
+
+    /// The circuits that feed nodes with these traits.
+    pub(super) fn circuits_of(&self, traits: Traits) -> &[u32] {
+        let (first, count) = traits.circuits;
+        &self.circuits[first as usize..(first + count) as usize]
     }
 
     fn count_free(&mut self) {

@@ -48,7 +48,13 @@ pub(super) struct HeatUse {
 
 /// The users of a circuit or cooling unit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Tenants(Vec<Tenant>);
+pub(super) struct Tenants {
+    list: Vec<Tenant>,
+    /// The customers in `list`.
+    users: Customers,
+    /// Those of them that require it for themselves alone.
+    owners: Customers,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Tenant {
@@ -58,35 +64,72 @@ struct Tenant {
     alone: u32,
 }
 
+/// A set of customers, as far as [`Tenants::repels`] needs it. A decision asks every circuit of the hall, so the answer does
+/// not follow a pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Customers {
+    #[default]
+    None,
+    One(CustomerId),
+    Several,
+}
+
+impl Customers {
+    fn of(customers: impl Iterator<Item = CustomerId>) -> Self {
+        customers.fold(Self::None, |known, customer| match known {
+            Self::None => Self::One(customer),
+            Self::One(_) | Self::Several => Self::Several,
+        })
+    }
+
+    /// Whether another customer than this one is in the set.
+    fn has_other(self, customer: CustomerId) -> bool {
+        match self {
+            Self::None => false,
+            Self::One(only) => only != customer,
+            Self::Several => true,
+        }
+    }
+}
+
 impl Tenants {
     /// Whether a node of `customer` must not use it, because another customer uses it and one of them requires it
     /// alone.
     pub fn repels(&self, customer: CustomerId, alone: bool) -> bool {
-        self.0.iter().any(|t| t.customer != customer && (alone || t.alone > 0))
+        let others = if alone { self.users } else { self.owners };
+        others.has_other(customer)
     }
 
     fn is_alone(&self) -> bool {
-        self.0.iter().any(|t| t.alone > 0)
+        self.owners != Customers::None
     }
 
     fn add(&mut self, customer: CustomerId, nodes: u32, alone: bool) {
         let alone = if alone { nodes } else { 0 };
-        match self.0.iter_mut().find(|t| t.customer == customer) {
+        match self.list.iter_mut().find(|t| t.customer == customer) {
             Some(tenant) => {
                 tenant.nodes += nodes;
                 tenant.alone += alone;
             }
-            None => self.0.push(Tenant { customer, nodes, alone }),
+            None => self.list.push(Tenant { customer, nodes, alone }),
         }
+        self.settle();
     }
 
     fn remove(&mut self, customer: CustomerId, nodes: u32, alone: bool) {
         let alone = if alone { nodes } else { 0 };
-        if let Some(tenant) = self.0.iter_mut().find(|t| t.customer == customer) {
+        if let Some(tenant) = self.list.iter_mut().find(|t| t.customer == customer) {
             tenant.nodes = tenant.nodes.saturating_sub(nodes);
             tenant.alone = tenant.alone.saturating_sub(alone);
         }
-        self.0.retain(|t| t.nodes > 0);
+        self.list.retain(|t| t.nodes > 0);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.users = Customers::of(self.list.iter().map(|t| t.customer));
+        let owners = self.list.iter().filter(|t| t.alone > 0);
+        self.owners = Customers::of(owners.map(|t| t.customer));
     }
 }
 

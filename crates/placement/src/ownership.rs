@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::hall::{Hall, Unit};
 use super::ledger::Trial;
 use super::links::{Mask, bits, low};
-use super::profile::Profile;
 use super::request::{Constraint, Placement, SpineShare, UnitShare};
 use super::rule::Breach;
 use super::spec::{ClusterId, NodeId, PodId};
@@ -215,10 +214,11 @@ impl Hall {
         self.check_budgets(placement)
     }
 
+    /// Checks the nodes, each with its unit, its bit in the unit and its profile.
     fn check_nodes(
         &self,
         placement: &Placement,
-        may: impl Fn(NodeId, &Unit, Mask, &Profile) -> Result<(), TakeError>,
+        may: impl Fn(NodeId, &Unit, Mask, u32) -> Result<(), TakeError>,
     ) -> Result<(), TakeError> {
         let request = &placement.request;
         let malformed = |why| Err(TakeError::Malformed(why));
@@ -252,7 +252,7 @@ impl Hall {
             let bit: Mask = 1 << place;
             let group = unit.groups.iter().find(|g| g.hosts & bit != 0);
             let group = group.ok_or(TakeError::NotAdmitted(node))?;
-            may(node, unit, bit, &self.profiles[group.profile as usize])?;
+            may(node, unit, bit, group.profile)?;
         }
         Ok(())
     }

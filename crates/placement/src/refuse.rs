@@ -163,13 +163,12 @@ fn by_node(view: &View) -> Option<Obstacle> {
     for (at, unit) in hall.units.iter().enumerate().filter(|_| !admits_all) {
         let open = view.open(at as u32);
         for group in unit.groups.iter().filter(|g| g.hosts & open != 0) {
-            let profile = &hall.profiles[group.profile as usize];
-            if profile.sku != sku.0 {
+            if hall.traits[group.profile as usize].sku != sku.0 {
                 continue;
             }
             let nodes = (group.hosts & open).count_ones();
             free += nodes;
-            if let Some(constraint) = view.refuses(profile) {
+            if let Some(constraint) = view.refuses(group.profile) {
                 let (rank, _) = words(&constraint);
                 refused.entry(rank).or_insert((constraint, 0)).1 += nodes;
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::hall::{Group, Hall};
-use super::ledger::Trial;
+use super::ledger::{Tenants, Trial};
 use super::links::Mask;
 use super::profile::Profile;
 use super::request::{Constraint, Placement, Request};
@@ -22,6 +22,10 @@ pub(super) struct Filter {
     avoid: BTreeSet<u32>,
     /// A node must have a label of each of these sets.
     near: Vec<BTreeSet<u32>>,
+    /// Whether a circuit may be another customer's alone, or must be this customer's alone.
+    asks_circuits: bool,
+    /// Whether some cooling unit of the hall repels this customer.
+    asks_cooling: bool,
 }
 
 impl Filter {
@@ -33,7 +37,11 @@ impl Filter {
         let affinity = &request.affinity;
         let mut avoid: BTreeSet<u32> = affinity.avoid.iter().map(|l| l.0).collect();
         avoid.extend(affinity.apart.iter().flat_map(of));
+        let ledger = &hall.ledger;
+        let repels = |tenants: &Tenants| tenants.repels(request.customer, request.own_cooling);
         Self {
+            asks_circuits: request.own_circuits || ledger.dedicated > 0,
+            asks_cooling: ledger.cooling.iter().any(repels),
             sku: request.sku.0,
             customer: request.customer,
             own_circuits: request.own_circuits,
@@ -55,31 +63,42 @@ impl Filter {
     }
 
     /// Whether a node with this profile is admitted.
-    pub fn admits(&self, hall: &Hall, profile: &Profile) -> Result<(), Constraint> {
-        if profile.sku != self.sku {
+    pub fn admits(&self, hall: &Hall, profile: u32) -> Result<(), Constraint> {
+        let traits = hall.traits[profile as usize];
+        if traits.sku != self.sku {
             return Err(Constraint::Nodes);
         }
-        let has = |label: &u32| profile.labels.binary_search(label).is_ok();
-        let placed = self.within.iter().all(has)
-            && !profile.labels.iter().any(|l| self.avoid.contains(l))
-            && self.near.iter().all(|set| set.iter().any(has));
-        if !placed {
+        if self.asks_labels() && !self.is_placed(&hall.profiles[profile as usize].labels) {
             return Err(Constraint::Affinity);
         }
-        let repels = |tenants: &super::ledger::Tenants, alone| tenants.repels(self.customer, alone);
-        let ledger = &hall.ledger;
-        let mut circuits = profile.circuits.iter().map(|&c| &ledger.circuits[c as usize]);
-        let mut cooling = profile.heat.iter().map(|&(c, _)| &ledger.cooling[c as usize]);
-        if circuits.any(|t| repels(t, self.own_circuits)) || cooling.any(|t| repels(t, self.own_cooling)) {
+        let repels = |tenants: &Tenants, alone| tenants.repels(self.customer, alone);
+        let circuit = |&c: &u32| repels(&hall.ledger.circuits[c as usize], self.own_circuits);
+        if self.asks_circuits && hall.circuits_of(traits).iter().any(circuit) {
             return Err(Constraint::Dedication);
         }
-        if self.survives && !profile.survives {
+        let cooling = |&(c, _): &(u32, u64)| repels(&hall.ledger.cooling[c as usize], self.own_cooling);
+        if self.asks_cooling && hall.profiles[profile as usize].heat.iter().any(cooling) {
+            return Err(Constraint::Dedication);
+        }
+        if self.survives && !traits.survives {
             return Err(Constraint::Supplies);
         }
-        if self.all_rails && profile.impaired {
+        if self.all_rails && traits.impaired {
             return Err(Constraint::Rails);
         }
         Ok(())
+    }
+
+    fn asks_labels(&self) -> bool {
+        !(self.within.is_empty() && self.avoid.is_empty() && self.near.is_empty())
+    }
+
+    /// Whether a node with these labels, in order, is where the cluster may be.
+    fn is_placed(&self, labels: &[u32]) -> bool {
+        let has = |label: &u32| labels.binary_search(label).is_ok();
+        self.within.iter().all(has)
+            && !labels.iter().any(|label| self.avoid.contains(label))
+            && self.near.iter().all(|set| set.iter().any(has))
     }
 }
 
@@ -301,12 +320,11 @@ impl<'a> View<'a> {
     /// The free hosts of a unit that the request may have.
     fn admit(&self, unit: u32) -> Mask {
         let unit = &self.hall.units[unit as usize];
+        if unit.free == 0 {
+            return 0;
+        }
         let groups = unit.groups.iter().filter(|g| g.hosts & unit.free != 0);
-        let may = |g: &&Group| {
-            self.filter
-                .admits(self.hall, &self.hall.profiles[g.profile as usize])
-                .is_ok()
-        };
+        let may = |g: &&Group| self.filter.admits(self.hall, g.profile).is_ok();
         groups.filter(may).fold(0, |mask, g| mask | g.hosts & unit.free)
     }
 
@@ -378,7 +396,7 @@ impl<'a> View<'a> {
     }
 
     /// The reason why a node with this profile is not admitted.
-    pub fn refuses(&self, profile: &Profile) -> Option<Constraint> {
+    pub fn refuses(&self, profile: u32) -> Option<Constraint> {
         self.filter.admits(self.hall, profile).err()
     }
 }
