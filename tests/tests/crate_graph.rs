@@ -263,6 +263,7 @@ const KEPT: &[(&str, &[&str], &str)] = &[
             "bench",
             "image",
             "netboot",
+            "ports",
             "redfish-wire",
             "ground",
             "nodes",

@@ -139,7 +139,7 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), DaemonError> {
     let core = start(config, how, traces, stop.clone()).await?;
-    if let Some(warning) = core.config.ethernet.warning() {
+    for warning in core.config.ethernet.warnings() {
         tracing::warn!("{warning}");
     }
     let names = &core.config.names;

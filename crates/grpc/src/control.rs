@@ -24,14 +24,7 @@ impl Control {
         Ok(v1::Control {
             paused,
             doubted_nodes: self.0.store.doubted_nodes().await?,
-            warnings: self
-                .0
-                .config
-                .ethernet
-                .warning()
-                .map(str::to_owned)
-                .into_iter()
-                .collect(),
+            warnings: self.0.config.ethernet.warnings(),
         })
     }
 }

@@ -56,7 +56,7 @@ counters! {
     dhcp_other_server_total,
     /// Messages from machines that belong to no node.
     dhcp_unknown_machine_total,
-    /// Messages dropped because too many were in progress.
+    /// Messages dropped because too many were in progress, in total or of one hardware address.
     dhcp_overload_total,
     /// Messages without an answer because the directory failed or took too long.
     dhcp_directory_errors_total,

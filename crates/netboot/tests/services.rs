@@ -548,6 +548,26 @@ async fn dhcp_answers_between_malformed_packets_and_reports_other_servers() {
 }
 
 #[tokio::test]
+async fn a_client_that_floods_does_not_take_the_place_of_others() {
+    const FLOOD: u64 = 40;
+    let port = port_pair().await;
+    let running = start(subnets(), port).await;
+    running.directory.never_answer(OTHER);
+    let client = client_socket(Ipv4Addr::new(127, 0, 0, 3), port + 1);
+    let server = SocketAddr::from((SERVER, port));
+    let mut flood = renewal(&[]);
+    flood[28..34].copy_from_slice(&OTHER.0);
+    for _ in 0..FLOOD {
+        client.send_to(&flood, server).await.unwrap();
+    }
+    // The first four wait for the directory, and the others are dropped.
+    running.wait_for_counter("dhcp_overload_total", FLOOD - 4).await;
+    client.send_to(&renewal(&[]), server).await.unwrap();
+    running.directory.wait_for_stage(MAC, Stage::DhcpRequest, LIMIT).await;
+    assert_eq!(running.counter("dhcp_overload_total"), FLOOD - 4);
+}
+
+#[tokio::test]
 async fn a_port_in_use_is_named_with_advice() {
     let taken = UdpSocket::bind((SERVER, 0)).await.unwrap();
     let port = taken.local_addr().unwrap().port();

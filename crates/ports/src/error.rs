@@ -20,6 +20,16 @@ pub enum PortsError {
         #[source]
         source: io::Error,
     },
+    /// The server at the address did not prove that it is the switch, or refused the control plane.
+    #[error("switch {switch} at {address} is not proven: {what}")]
+    Unproven {
+        /// The switch.
+        switch: String,
+        /// Its management address.
+        address: String,
+        /// The fault, with advice.
+        what: String,
+    },
     /// The connection broke.
     #[error("the connection to switch {switch} broke")]
     Broken {

@@ -15,6 +15,7 @@ pub fn reading(bytes: &[u8]) -> Result<SwitchReading, String> {
     let switch = OpenVSwitch::new(OvsSettings {
         switch: "switch".to_owned(),
         address: Address::Unix("/".into()),
+        tls: None,
         bridge: "br0".to_owned(),
         timeout: Duration::MAX,
     });

@@ -10,10 +10,12 @@ mod error;
 pub mod fuzzing;
 mod model;
 mod ovs;
+mod tls;
 mod wire;
 
 pub use driver::{Applied, PortDriver};
 pub use error::{PortsError, report};
 pub use model::{Access, Change, PortState, SwitchConfig, SwitchReading, Version, Vlan, difference};
 pub use ovs::{OpenVSwitch, OvsSettings};
+pub use tls::{Fingerprint, FingerprintError, OwnCertificate, TlsSettings};
 pub use wire::{Address, AddressError};

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::driver::{Applied, PortDriver};
 use crate::error::PortsError;
 use crate::model::{Access, Change, PortState, SwitchConfig, SwitchReading, Version, Vlan, difference, verify};
+use crate::tls::TlsSettings;
 use crate::wire::{Address, Connection, excerpt};
 
 const DATABASE: &str = "Open_vSwitch";
@@ -28,6 +29,8 @@ pub struct OvsSettings {
     pub switch: String,
     /// The address of its OVSDB server.
     pub address: Address,
+    /// The certificates for an address with TLS.
+    pub tls: Option<TlsSettings>,
     /// The bridge of the ports.
     pub bridge: String,
     /// The time limit of one call.
@@ -65,7 +68,7 @@ impl OpenVSwitch {
     }
 
     async fn connect(&self) -> Result<Connection, PortsError> {
-        Connection::open(&self.0.switch, &self.0.address).await
+        Connection::open(&self.0.switch, &self.0.address, self.0.tls.as_ref()).await
     }
 
     async fn snapshot(&self, connection: &mut Connection) -> Result<SwitchSnapshot, PortsError> {

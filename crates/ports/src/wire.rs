@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::error::PortsError;
+use crate::tls::{self, TlsSettings};
 
 /// Maximum number of bytes that a switch may send on one connection: some 30,000 ports.
 const ANSWER_BYTES: usize = 16 << 20;
@@ -23,13 +24,15 @@ const WORDS_MAX: usize = 200;
 pub enum Address {
     /// A Unix socket on this machine.
     Unix(PathBuf),
-    /// `HOST:PORT`.
+    /// `HOST:PORT`, without encryption and without a proof of either side.
     Tcp(String),
+    /// `HOST:PORT`, with TLS.
+    Tls(String),
 }
 
 /// The text is not a valid address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is neither tcp:HOST:PORT nor unix:/PATH")]
+#[error("{0:?} is none of ssl:HOST:PORT, tcp:HOST:PORT and unix:/PATH")]
 pub struct AddressError(String);
 
 impl FromStr for Address {
@@ -43,11 +46,14 @@ impl FromStr for Address {
                 false => Err(fault()),
             };
         }
-        let address = text.strip_prefix("tcp:").ok_or_else(fault)?;
+        let (scheme, address) = text.split_once(':').ok_or_else(fault)?;
         match address.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
-                Ok(Self::Tcp(address.to_owned()))
-            }
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {}
+            _ => return Err(fault()),
+        }
+        match scheme {
+            "tcp" => Ok(Self::Tcp(address.to_owned())),
+            "ssl" => Ok(Self::Tls(address.to_owned())),
             _ => Err(fault()),
         }
     }
@@ -58,6 +64,7 @@ impl fmt::Display for Address {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp(address) => write!(f, "tcp:{address}"),
+            Self::Tls(address) => write!(f, "ssl:{address}"),
         }
     }
 }
@@ -75,16 +82,33 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) async fn open(switch: &str, address: &Address) -> Result<Self, PortsError> {
-        let stream: io::Result<Box<dyn Stream>> = match address {
-            Address::Unix(path) => UnixStream::connect(path).await.map(|stream| Box::new(stream) as _),
-            Address::Tcp(address) => TcpStream::connect(address).await.map(|stream| Box::new(stream) as _),
-        };
-        let stream = stream.map_err(|source| PortsError::Unreachable {
+    /// Connects. An address with TLS needs `secure`.
+    pub(crate) async fn open(
+        switch: &str,
+        address: &Address,
+        secure: Option<&TlsSettings>,
+    ) -> Result<Self, PortsError> {
+        let unreachable = |source| PortsError::Unreachable {
             switch: switch.to_owned(),
             address: address.to_string(),
             source,
-        })?;
+        };
+        let stream: Box<dyn Stream> = match address {
+            Address::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(unreachable)?),
+            Address::Tcp(at) => Box::new(TcpStream::connect(at).await.map_err(unreachable)?),
+            Address::Tls(at) => {
+                let unproven = |what| PortsError::Unproven {
+                    switch: switch.to_owned(),
+                    address: address.to_string(),
+                    what,
+                };
+                let secure = secure
+                    .ok_or_else(|| unproven("`certificate_sha256` of the switch is not in the settings".into()))?;
+                let stream = TcpStream::connect(at).await.map_err(unreachable)?;
+                let host = at.rsplit_once(':').map_or(at.as_str(), |(host, _)| host);
+                Box::new(tls::connect(secure, host, stream).await.map_err(unproven)?)
+            }
+        };
         Ok(Self::over(switch, stream))
     }
 
@@ -255,6 +279,8 @@ mod tests {
     #[test]
     fn addresses_are_read() {
         assert_eq!("tcp:10.0.0.2:6640".parse(), Ok(Address::Tcp("10.0.0.2:6640".into())));
+        assert_eq!("ssl:sw:6640".parse(), Ok(Address::Tls("sw:6640".into())));
+        assert_eq!(Address::Tls("sw:6640".into()).to_string(), "ssl:sw:6640");
         assert_eq!("unix:/run/db.sock".parse(), Ok(Address::Unix("/run/db.sock".into())));
         for bad in [
             "",
@@ -264,7 +290,8 @@ mod tests {
             "tcp:sw:0",
             "tcp:sw",
             "unix:db.sock",
-            "ssl:sw:6640",
+            "ssl:sw",
+            "pssl:sw:6640",
         ] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }

@@ -26,6 +26,7 @@ fn driver(path: PathBuf, timeout: Duration) -> OpenVSwitch {
     OpenVSwitch::new(OvsSettings {
         switch: "leaf-1".into(),
         address: Address::Unix(path),
+        tls: None,
         bridge: "br0".into(),
         timeout,
     })

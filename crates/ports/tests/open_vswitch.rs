@@ -1,5 +1,5 @@
 //! Tests the driver against a real Open vSwitch with its userspace datapath and hosts on its ports. The ports read back
-//! as set, and frames pass or are blocked accordingly.
+//! as set, and frames pass or are blocked accordingly. Over TLS the driver accepts only the switch itself.
 //!
 //! The test restarts itself in new namespaces. Everything in them ends with the test.
 
@@ -12,10 +12,13 @@ use std::time::{Duration, Instant};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 use rackwright_ports::{
-    Access, Address, OpenVSwitch, OvsSettings, PortDriver, PortsError, SwitchConfig, Version, Vlan,
+    Access, Address, Fingerprint, OpenVSwitch, OvsSettings, OwnCertificate, PortDriver, PortsError, SwitchConfig,
+    TlsSettings, Version, Vlan, report,
 };
 
 const INSIDE: &str = "RACKWRIGHT_INSIDE_NAMESPACES";
+/// The switch's port for connections by TLS.
+const TLS_PORT: u16 = 6640;
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 /// Length of a datagram in bytes: two frames. With a single frame, the checksum is left to the network card, which
 /// these hosts do not have.
@@ -138,12 +141,14 @@ fn await_passing(from: &Host, witness: &Host, to: &Host, marker: &Host, wanted: 
     }
 }
 
-fn start_switch(dir: &Path) -> OpenVSwitch {
+/// Starts a switch with a bridge. `options` are further options of its OVSDB server.
+fn start_switch(dir: &Path, options: &str) -> OpenVSwitch {
     let at = dir.display();
     let socket = dir.join("db.sock");
     let remote = socket.display();
     run(dir, "ovsdb-tool", &format!("create {at}/conf.db {SCHEMA}"));
-    let server = format!("{at}/conf.db --remote=punix:{remote} --unixctl={at}/server.ctl --log-file={at}/server.log");
+    let server =
+        format!("{at}/conf.db --remote=punix:{remote} --unixctl={at}/server.ctl --log-file={at}/server.log{options}");
     run(
         dir,
         "ovsdb-server",
@@ -164,6 +169,7 @@ fn start_switch(dir: &Path) -> OpenVSwitch {
     OpenVSwitch::new(OvsSettings {
         switch: "leaf-1".into(),
         address: Address::Unix(socket),
+        tls: None,
         bridge: "br0".into(),
         timeout: Duration::from_secs(60),
     })
@@ -185,7 +191,7 @@ fn config(step: u64, ports: &[(&str, u16, bool)]) -> SwitchConfig {
 
 async fn ports_are_moved_and_frames_follow(dir: &Path) {
     run(dir, "ip", "link set lo up");
-    let switch = start_switch(dir);
+    let switch = start_switch(dir, "");
     let db = format!("--db=unix:{}/db.sock", dir.display());
     let hosts: Vec<Host> = (1..=4).map(|number| Host::plug_in(dir, number)).collect();
     for host in &hosts {
@@ -279,16 +285,96 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
     }
 }
 
-#[test]
-fn a_port_of_an_open_vswitch_is_in_the_requested_network() {
-    let name = "a_port_of_an_open_vswitch_is_in_the_requested_network";
+/// Makes a certificate and its key in files of that name.
+fn certificate(dir: &Path, name: &str) -> Fingerprint {
+    let made = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
+    std::fs::write(dir.join(format!("{name}.crt")), made.cert.pem()).expect("the certificate is written");
+    std::fs::write(dir.join(format!("{name}.key")), made.signing_key.serialize_pem()).expect("the key is written");
+    Fingerprint::of(made.cert.der())
+}
+
+/// A driver that expects this certificate, and has the certificate of that name or none.
+fn driver(dir: &Path, address: &str, certificate: Option<Fingerprint>, own: Option<&str>) -> OpenVSwitch {
+    let own = own.map(|name| OwnCertificate {
+        certificate: dir.join(format!("{name}.crt")),
+        key: dir.join(format!("{name}.key")),
+    });
+    OpenVSwitch::new(OvsSettings {
+        switch: "leaf-1".into(),
+        address: address.parse().expect("an address"),
+        tls: certificate.map(|certificate| TlsSettings { certificate, own }),
+        bridge: "br0".into(),
+        timeout: Duration::from_secs(60),
+    })
+}
+
+async fn only_the_switch_itself_is_accepted(dir: &Path) {
+    run(dir, "ip", "link set lo up");
+    let (pin, other) = (certificate(dir, "switch"), certificate(dir, "other"));
+    certificate(dir, "control-plane");
+    let at = dir.display();
+    let files = format!("--private-key={at}/switch.key --certificate={at}/switch.crt --ca-cert={at}/control-plane.crt");
+    start_switch(dir, &format!(" --remote=pssl:{TLS_PORT}:127.0.0.1 {files}"));
+    run(dir, "ip", "link add p1 type veth peer name nic");
+    let db = format!("--db=unix:{at}/db.sock");
+    run(dir, "ovs-vsctl", &format!("{db} add-port br0 p1"));
+    let address = format!("ssl:127.0.0.1:{TLS_PORT}");
+    let refused = async |driver: OpenVSwitch| {
+        let error = driver.apply(&config(9, &[("p1", 102, false)])).await;
+        error.expect_err("nothing is set")
+    };
+
+    let switch = driver(dir, &address, Some(pin), Some("control-plane"));
+    let applied = switch.apply(&config(1, &[("p1", 101, false)])).await;
+    assert!(applied.expect("the switch answers").changed);
+    assert_eq!(
+        switch.read().await.expect("the switch answers").ports["p1"].vlan,
+        Vlan::Access(101)
+    );
+
+    // Another certificate at the address, no expected certificate, and a server without TLS are not the switch.
+    let wrong = refused(driver(dir, &address, Some(other), Some("control-plane"))).await;
+    let words =
+        format!("switch leaf-1 at {address} is not proven: a server with another certificate answers, sha256:{pin};");
+    assert!(
+        matches!(wrong, PortsError::Unproven { .. }) && wrong.to_string().starts_with(&words),
+        "{wrong}"
+    );
+    let none = refused(driver(dir, &address, None, Some("control-plane"))).await;
+    assert!(matches!(none, PortsError::Unproven { .. }), "{none}");
+    run(
+        dir,
+        "ovs-appctl",
+        &format!("-t {at}/server.ctl ovsdb-server/add-remote ptcp:6641:127.0.0.1"),
+    );
+    let by_tcp = driver(dir, "tcp:127.0.0.1:6641", None, None);
+    assert!(by_tcp.read().await.expect("the switch answers").in_effect);
+    let plain = refused(driver(dir, "ssl:127.0.0.1:6641", Some(pin), Some("control-plane"))).await;
+    assert!(plain.to_string().contains("the TLS handshake failed"), "{plain}");
+
+    // The switch refuses a client without the certificate that it trusts. A missing file is named.
+    for own in [None, Some("other")] {
+        let unknown = refused(driver(dir, &address, Some(pin), own)).await;
+        assert!(
+            matches!(unknown, PortsError::Unproven { .. } | PortsError::Broken { .. }),
+            "{own:?}: {}",
+            report(&unknown)
+        );
+    }
+    let missing = refused(driver(dir, &address, Some(pin), Some("missing"))).await;
+    assert!(missing.to_string().contains("missing.crt cannot be used"), "{missing}");
+    assert_eq!(run(dir, "ovs-vsctl", &format!("{db} get port p1 tag")).trim(), "101");
+}
+
+/// Runs this test again in namespaces of its own, and the work there.
+fn in_namespaces(name: &str, work: impl AsyncFnOnce(&Path)) {
     if std::env::var_os(INSIDE).is_some() {
         let dir = tempfile::tempdir().expect("it works");
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("it works");
-        return runtime.block_on(ports_are_moved_and_frames_follow(dir.path()));
+        return runtime.block_on(work(dir.path()));
     }
     let program = std::env::current_exe().expect("it works");
     let status = Command::new("unshare")
@@ -307,4 +393,20 @@ fn a_port_of_an_open_vswitch_is_in_the_requested_network() {
         .stdin(Stdio::null())
         .status();
     assert!(status.expect("unshare (Debian package util-linux) runs").success());
+}
+
+#[test]
+fn a_port_of_an_open_vswitch_is_in_the_requested_network() {
+    in_namespaces(
+        "a_port_of_an_open_vswitch_is_in_the_requested_network",
+        ports_are_moved_and_frames_follow,
+    );
+}
+
+#[test]
+fn over_tls_only_the_switch_with_the_expected_certificate_is_set() {
+    in_namespaces(
+        "over_tls_only_the_switch_with_the_expected_certificate_is_set",
+        only_the_switch_itself_is_accepted,
+    );
 }

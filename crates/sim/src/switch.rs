@@ -1,16 +1,21 @@
-//! A simulated Ethernet switch: the OVSDB server of an Open vSwitch, with access ports and faults.
+//! A simulated Ethernet switch: the OVSDB server of an Open vSwitch by TLS, with access ports and faults.
 //!
 //! It answers the requests of a port driver (RFC 7047, schema `Open_vSwitch`): readings, changes of ports, waits. The
 //! driver itself is tested against a real Open vSwitch.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustls::ServerConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// The name of its bridge.
 pub const BRIDGE: &str = "br0";
@@ -25,6 +30,8 @@ pub enum AnswerMode {
     None,
     /// Data that is not a message.
     Noise,
+    /// Correct answers, with the certificate of another host.
+    OtherHost,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +51,7 @@ struct Inner {
 pub struct Switch {
     inner: Arc<Mutex<Inner>>,
     address: SocketAddr,
+    certificate: [u8; 32],
     serving: JoinHandle<()>,
 }
 
@@ -57,8 +65,9 @@ impl Switch {
     /// Starts a switch on the loopback interface with these ports, each in VLAN 1.
     ///
     /// # Errors
-    /// The socket could not be opened.
-    pub async fn start(ports: impl IntoIterator<Item = String>) -> std::io::Result<Self> {
+    /// The socket could not be opened, or the certificates could not be made.
+    pub async fn start(ports: impl IntoIterator<Item = String>) -> io::Result<Self> {
+        let ((own, certificate), (other, _)) = (secured()?, secured()?);
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let inner = Arc::new(Mutex::new(Inner::default()));
@@ -71,13 +80,22 @@ impl Switch {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let inner = shared.clone();
-                connections.spawn(async move { serve(stream, &inner).await });
+                let acceptor = match lock(&inner).answers {
+                    AnswerMode::OtherHost => other.clone(),
+                    _ => own.clone(),
+                };
+                connections.spawn(async move {
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        serve(stream, &inner).await;
+                    }
+                });
                 while connections.try_join_next().is_some() {}
             }
         });
         Ok(Self {
             inner,
             address,
+            certificate,
             serving,
         })
     }
@@ -85,7 +103,13 @@ impl Switch {
     /// Its management address, in the form for settings.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("tcp:{}", self.address)
+        format!("ssl:{}", self.address)
+    }
+
+    /// SHA-256 of its certificate, in the form for settings.
+    #[must_use]
+    pub fn certificate_sha256(&self) -> String {
+        self.certificate.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The VLAN of a port, and whether the port is isolated; none if there is no such port.
@@ -126,6 +150,20 @@ impl Switch {
     }
 }
 
+/// An acceptor with a new certificate, and the certificate's SHA-256.
+fn secured() -> io::Result<(TlsAcceptor, [u8; 32])> {
+    let made = rcgen::generate_simple_self_signed([BRIDGE.to_owned()]).map_err(io::Error::other)?;
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let mut digest = [0; 32];
+    digest.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, made.cert.der()).as_ref());
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key);
+    Ok((TlsAcceptor::from(Arc::new(config.map_err(io::Error::other)?)), digest))
+}
+
 fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
     inner.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -149,22 +187,22 @@ fn id_of(port: &str) -> Value {
     json!(["uuid", port])
 }
 
-async fn serve(mut stream: TcpStream, inner: &Mutex<Inner>) {
+async fn serve(mut stream: TlsStream<TcpStream>, inner: &Mutex<Inner>) {
     let mut buffer = Vec::new();
     while let Some(request) = receive(&mut stream, &mut buffer).await {
         let answers = lock(inner).answers;
         let answer = match answers {
-            AnswerMode::Good => answer(&mut lock(inner), &request).to_string(),
+            AnswerMode::Good | AnswerMode::OtherHost => answer(&mut lock(inner), &request).to_string(),
             AnswerMode::None => return std::future::pending().await,
             AnswerMode::Noise => "SSH-2.0-OpenSSH\r\n".to_owned(),
         };
-        if stream.write_all(answer.as_bytes()).await.is_err() {
+        if stream.write_all(answer.as_bytes()).await.is_err() || stream.flush().await.is_err() {
             return;
         }
     }
 }
 
-async fn receive(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Value> {
+async fn receive(stream: &mut TlsStream<TcpStream>, buffer: &mut Vec<u8>) -> Option<Value> {
     loop {
         let mut messages = serde_json::Deserializer::from_slice(buffer).into_iter();
         if let Some(Ok(message)) = messages.next() {

@@ -39,8 +39,9 @@ impl Hall {
         let ssh = free_port();
         let further = format!(
             "ssh_port: {ssh}\nethernet:\n  provisioning: 10\n  quarantine: 20\n  customers: 100-109\n  proof_s: 1\n  \
-             timeout_s: 2\n{ethernet}  switches: {{leaf-1: {{ovsdb: \"{}\", bridge: {BRIDGE}}}}}\n",
-            switch.address()
+             timeout_s: 2\n{ethernet}  switches: {{leaf-1: {{ovsdb: \"{}\", certificate_sha256: \"{}\", bridge: {BRIDGE}}}}}\n",
+            switch.address(),
+            switch.certificate_sha256()
         );
         let plane = Plane::start_with(dir, "pxe", &further).await;
         let config = FleetConfig {
@@ -229,6 +230,31 @@ async fn a_silent_or_lying_switch_gets_no_machine_imaged() {
     hall.switch.answer(AnswerMode::Good);
     hall.site().until(&node.name(), &["active"], TEST_LIMIT).await;
     hall.until_reported("switches/leaf-1", "ethernet.read-again").await;
+    hall.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_answers_at_the_address_of_a_switch_is_refused_and_gets_no_machine_imaged() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hall = Hall::start(dir.path(), 1).await;
+    let node = hall.node(0);
+    let boots = node.view().boots;
+    // The host answers everything correctly, but has another certificate.
+    hall.switch.answer(AnswerMode::OtherHost);
+    let words = format!(
+        "switch leaf-1 at {} is not proven: a server with another certificate",
+        hall.switch.address()
+    );
+    let events = hall.until_reported("switches/leaf-1", "ethernet.unread").await;
+    assert!(events.contains(&words), "{events}");
+    let moved = hall.switch.history(&port(0));
+    hall.deploy(&node);
+    hall.until_explained(&node, &words).await;
+    assert_eq!(hall.site().state(&node.name()), "imaging");
+    assert_eq!(node.view().boots, boots, "it is not booted");
+    assert_eq!(hall.switch.history(&port(0)), moved, "the host gets no request");
+    hall.switch.answer(AnswerMode::Good);
+    hall.site().until(&node.name(), &["active"], TEST_LIMIT).await;
     hall.end().await;
 }
 

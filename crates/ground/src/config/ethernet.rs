@@ -1,11 +1,15 @@
 //! The `ethernet` section of the configuration: VLANs and switches.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_lifecycle::Network;
-use rackwright_ports::{Access, Address, OpenVSwitch, OvsSettings, PortDriver};
+use rackwright_ports::{
+    Access, Address, Fingerprint, OpenVSwitch, OvsSettings, OwnCertificate, PortDriver, TlsSettings,
+};
 use serde::Deserialize;
 
 /// Valid VLANs of a port: 0 and 4095 are reserved (IEEE 802.1Q).
@@ -33,6 +37,10 @@ pub struct Settings {
     timeout_s: Option<u32>,
     /// Consequence for a node with cables that differ from the site file.
     pub cabling: Cabling,
+    /// PEM file of the certificate that switches with an address `ssl:` may require.
+    certificate_file: Option<PathBuf>,
+    /// PEM file of its private key.
+    key_file: Option<PathBuf>,
     /// By their names in the site file.
     switches: BTreeMap<String, SwitchSettings>,
 }
@@ -52,8 +60,11 @@ pub enum Cabling {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SwitchSettings {
-    /// Address of the OVSDB server: `tcp:HOST:PORT` or `unix:/PATH`.
+    /// Address of the OVSDB server: `ssl:HOST:PORT`, `tcp:HOST:PORT` or `unix:/PATH`.
     ovsdb: String,
+    /// SHA-256 of the switch's certificate, for an address `ssl:`.
+    #[serde(default)]
+    certificate_sha256: Option<String>,
     /// The bridge with the ports.
     #[serde(default = "default_bridge")]
     bridge: String,
@@ -64,6 +75,38 @@ struct SwitchSettings {
 
 fn default_bridge() -> String {
     "br0".into()
+}
+
+impl SwitchSettings {
+    /// Whether the address is on another host and has no TLS.
+    fn is_unprotected(&self) -> bool {
+        let Ok(Address::Tcp(address)) = self.ovsdb.parse() else {
+            return false;
+        };
+        let socket = address.parse::<SocketAddr>();
+        !socket.is_ok_and(|socket| socket.ip().is_loopback())
+    }
+
+    /// The address, and the switch's certificate for an address with TLS.
+    ///
+    /// # Errors
+    /// The faulty field and its fault.
+    fn connection(&self) -> Result<(Address, Option<Fingerprint>), (&'static str, String)> {
+        let field = "certificate_sha256";
+        let address: Address = self.ovsdb.parse().map_err(|fault| ("ovsdb", format!("{fault}")))?;
+        match (&address, &self.certificate_sha256) {
+            (Address::Tls(_), Some(text)) => {
+                let certificate = text.parse().map_err(|fault| (field, format!("{fault}")))?;
+                Ok((address, Some(certificate)))
+            }
+            (Address::Tls(_), None) => {
+                let fault = "must be set with an address ssl:, so that no other host can answer as the switch";
+                Err((field, fault.to_owned()))
+            }
+            (_, Some(_)) => Err((field, "has no effect without an address ssl:".to_owned())),
+            (_, None) => Ok((address, None)),
+        }
+    }
 }
 
 /// Checked settings of a site where the control plane sets the ports.
@@ -124,14 +167,40 @@ impl Settings {
         if self.switches.is_empty() {
             faults.push("ethernet.switches: must name at least one switch, so that ports can be set".into());
         }
+        self.check_own_certificate(faults);
         for (name, switch) in &self.switches {
-            if let Err(fault) = switch.ovsdb.parse::<Address>() {
-                faults.push(format!("ethernet.switches.{name}.ovsdb: {fault}"));
+            if let Err((field, fault)) = switch.connection() {
+                faults.push(format!("ethernet.switches.{name}.{field}: {fault}"));
             }
             if switch.lldp_name.as_deref() == Some("") {
                 faults.push(format!(
                     "ethernet.switches.{name}.lldp_name: write the name, or leave the field out"
                 ));
+            }
+        }
+    }
+
+    fn check_own_certificate(&self, faults: &mut Vec<String>) {
+        let files = [
+            ("certificate_file", &self.certificate_file),
+            ("key_file", &self.key_file),
+        ];
+        let uses_tls = self.switches.values().any(|switch| switch.ovsdb.starts_with("ssl:"));
+        for (index, (field, file)) in files.into_iter().enumerate() {
+            let (other, other_file) = files[1 - index];
+            match file {
+                Some(_) if !uses_tls => {
+                    faults.push(format!(
+                        "ethernet.{field}: has no effect without a switch with an address ssl:"
+                    ));
+                }
+                Some(file) if !file.is_file() => {
+                    faults.push(format!("ethernet.{field}: {} is not a file", file.display()));
+                }
+                None if other_file.is_some() => {
+                    faults.push(format!("ethernet.{field}: must be set with ethernet.{other}"));
+                }
+                _ => {}
             }
         }
     }
@@ -183,14 +252,31 @@ impl Settings {
         given.unwrap_or(switch)
     }
 
-    /// A warning for a site without network settings; `None` if `ethernet` is set.
+    /// What the settings leave without a proof, as sentences. Empty if the control plane proves the networks, or a person
+    /// separates them by hand.
     #[must_use]
-    pub fn warning(&self) -> Option<&'static str> {
-        (!self.by_hand && self.managed().is_none()).then_some(
-            "the separation of the Ethernet networks is unknown: nodes may share a network with their former customers, \
-             with BMCs and with each other. Name the switches under `ethernet` in the settings, or set `ethernet: \
-             {by_hand: true}` if the networks are separated by hand",
-        )
+    pub fn warnings(&self) -> Vec<String> {
+        if self.by_hand {
+            return Vec::new();
+        }
+        if self.managed().is_none() {
+            return vec![
+                "the separation of the Ethernet networks is unknown: nodes may share a network with their former \
+                 customers, with BMCs and with each other. Name the switches under `ethernet` in the settings, or set \
+                 `ethernet: {by_hand: true}` if the networks are separated by hand"
+                    .to_owned(),
+            ];
+        }
+        let plain = self.switches.iter().filter(|(_, switch)| switch.is_unprotected());
+        let names: Vec<&str> = plain.map(|(name, _)| name.as_str()).collect();
+        match names.as_slice() {
+            [] => Vec::new(),
+            names => vec![format!(
+                "these switches are reached without encryption and authentication, so another host may move ports or \
+                 forge readings: {}. Use `ssl:` for their `ovsdb` in the settings",
+                names.join(", ")
+            )],
+        }
     }
 }
 
@@ -231,10 +317,21 @@ impl Managed<'_> {
     /// A driver for each switch, by name.
     pub fn drivers(self) -> BTreeMap<String, Arc<dyn PortDriver>> {
         let timeout = Duration::from_secs(self.settings.timeout_s.unwrap_or(20).into());
+        let files = (&self.settings.certificate_file, &self.settings.key_file);
+        let own = match files {
+            (Some(certificate), Some(key)) => Some(OwnCertificate {
+                certificate: certificate.clone(),
+                key: key.clone(),
+            }),
+            _ => None,
+        };
         let driver = |(name, switch): (&String, &SwitchSettings)| {
+            let (address, certificate) = switch.connection().ok()?;
+            let own = own.clone();
             let settings = OvsSettings {
                 switch: name.clone(),
-                address: switch.ovsdb.parse().ok()?,
+                address,
+                tls: certificate.map(|certificate| TlsSettings { certificate, own }),
                 bridge: switch.bridge.clone(),
                 timeout,
             };
@@ -293,10 +390,84 @@ mod tests {
     }
 
     #[test]
-    fn a_site_without_network_settings_is_warned() {
-        let parse = |text: &str| serde_json::from_str::<Settings>(text).unwrap();
-        assert!(Settings::default().warning().unwrap().contains("by_hand"));
-        assert_eq!(parse(r#"{"by_hand": true}"#).warning(), None);
-        assert_eq!(parse(GOOD).warning(), None);
+    fn a_switch_by_tls_needs_its_certificate_and_any_other_has_none() {
+        let pin = format!("\"certificate_sha256\": \"{}\"", "ab".repeat(32));
+        let files = |certificate: &str, key: &str| {
+            let fields = [("certificate_file", certificate), ("key_file", key)];
+            let given = fields.into_iter().filter(|(_, file)| !file.is_empty());
+            given
+                .map(|(field, file)| format!("\"{field}\": \"{file}\", "))
+                .collect::<String>()
+        };
+        let found = |address: &str, switch: &str, own: &str| {
+            let text = GOOD.replace("tcp:10.0.0.2:6640\"", &format!("{address}:10.0.0.2:6640\"{switch}"));
+            faults(&text.replacen('{', &format!("{{{own}"), 1))
+        };
+        let (file, pinned) = ("Cargo.toml", format!(", {pin}"));
+        for own in [files("", ""), files(file, file)] {
+            assert_eq!(found("ssl", &pinned, &own), [""; 0]);
+        }
+        for (address, switch, own, word) in [
+            (
+                "ssl",
+                "",
+                files("", ""),
+                "switches.leaf-1.certificate_sha256: must be set",
+            ),
+            (
+                "tcp",
+                &pinned,
+                files("", ""),
+                "switches.leaf-1.certificate_sha256: has no effect",
+            ),
+            (
+                "ssl",
+                &pinned.replace("ab\"", "\""),
+                files("", ""),
+                "is not a SHA-256 of 64 hex digits",
+            ),
+            (
+                "ssl",
+                &pinned,
+                files(file, ""),
+                "ethernet.key_file: must be set with ethernet.certificate_file",
+            ),
+            (
+                "ssl",
+                &pinned,
+                files("", file),
+                "ethernet.certificate_file: must be set with ethernet.key_file",
+            ),
+            (
+                "ssl",
+                &pinned,
+                files(file, "/no/such"),
+                "ethernet.key_file: /no/such is not a file",
+            ),
+        ] {
+            let found = found(address, switch, &own);
+            assert!(found.len() == 1 && found[0].contains(word), "{word}: {found:?}");
+        }
+        let idle = found("tcp", "", &files(file, file));
+        assert!(
+            idle.len() == 2 && idle[0].contains("certificate_file: has no effect"),
+            "{idle:?}"
+        );
+    }
+
+    #[test]
+    fn a_site_without_network_settings_or_with_an_unprotected_switch_is_warned() {
+        let warnings = |text: &str| serde_json::from_str::<Settings>(text).unwrap().warnings();
+        let found = warnings("{}");
+        assert!(found.len() == 1 && found[0].contains("by_hand"), "{found:?}");
+        assert_eq!(warnings(r#"{"by_hand": true}"#), [""; 0]);
+        let found = warnings(GOOD);
+        assert!(
+            found.len() == 1 && found[0].contains("forge readings: leaf-1. Use `ssl:`"),
+            "{found:?}"
+        );
+        for protected in ["ssl:10.0.0.2:6640", "tcp:127.0.0.1:6640", "unix:/run/db.sock"] {
+            assert_eq!(warnings(&GOOD.replace("tcp:10.0.0.2:6640", protected)), [""; 0]);
+        }
     }
 }

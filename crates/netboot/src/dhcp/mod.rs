@@ -2,6 +2,7 @@
 
 mod answer;
 mod boot;
+mod pending;
 mod reply;
 mod request;
 mod rogue;

@@ -5,27 +5,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::net::UdpSocket;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Answer, AnswerKind, Decision, Ignored, decide};
 use super::boot::NoBoot;
+use super::pending::Pending;
 use super::reply::reply;
 use super::request::{Malformed, MessageKind, Port, Request};
 use super::rogue::report_server;
 use crate::directory::{Binding, DirectoryError, Lookup, OneTimeToken, Stage};
 use crate::service::Shared;
 
-/// Messages in progress at once. Further messages are dropped, because clients repeat them.
-const MAX_PENDING: usize = 1024;
 /// Time limit for each directory call.
 const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves one port. Runs until cancelled.
 pub(crate) async fn serve(shared: Arc<Shared>, socket: UdpSocket, port: Port, cancel: CancellationToken) {
     let socket = Arc::new(socket);
-    let permits = Arc::new(Semaphore::new(MAX_PENDING));
+    let pending = Arc::new(Pending::default());
     let mut work = JoinSet::new();
     let mut packet = vec![0; 4097];
     loop {
@@ -46,7 +44,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: UdpSocket, port: Port, ca
         let Some(request) = parse_request(&shared, &packet[..length], port) else {
             continue;
         };
-        let Ok(permit) = permits.clone().try_acquire_owned() else {
+        let Some(permit) = pending.admit(request.client.mac) else {
             shared.counters.dhcp_overload_total.increment();
             continue;
         };

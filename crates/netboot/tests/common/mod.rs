@@ -1,6 +1,6 @@
 //! A directory in memory that records its calls.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -27,6 +27,8 @@ pub struct MemoryDirectory {
     pub kernel: PathBuf,
     pub initrd: PathBuf,
     pub cmdline: String,
+    /// Machines that the directory never answers for.
+    unanswered: Mutex<HashSet<Mac>>,
     tokens: Mutex<TokenBook>,
     clients: Mutex<Vec<Client>>,
     seen: Mutex<Vec<StageReport>>,
@@ -40,11 +42,18 @@ impl MemoryDirectory {
             kernel,
             initrd,
             cmdline: cmdline.to_owned(),
+            unanswered: Mutex::default(),
             tokens: Mutex::new(TokenBook::new(Duration::from_secs(600), 100)),
             clients: Mutex::default(),
             seen: Mutex::default(),
             changed: Notify::new(),
         }
+    }
+
+    /// No later question about this machine gets an answer.
+    #[allow(dead_code, reason = "not every test file uses it")]
+    pub fn never_answer(&self, mac: Mac) {
+        self.unanswered.lock().unwrap().insert(mac);
     }
 
     /// The stages of one machine so far.
@@ -123,6 +132,9 @@ pub fn random_token() -> OneTimeToken {
 impl BootDirectory for MemoryDirectory {
     async fn lookup(&self, client: &Client) -> Result<Lookup, DirectoryError> {
         self.clients.lock().unwrap().push(client.clone());
+        if self.unanswered.lock().unwrap().contains(&client.mac) {
+            return std::future::pending().await;
+        }
         Ok(match self.machines.get(&client.mac) {
             Some(machine) => Lookup::Known {
                 address: machine.address,
