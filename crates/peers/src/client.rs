@@ -238,12 +238,12 @@ impl PeerClient {
         }
     }
 
-    /// Asks what the agent holds, and tells it what this agent holds.
+    /// Asks what the agent holds, and tells it what this agent holds and how many requests wait here.
     ///
     /// # Errors
     /// [`AskError`]
-    pub async fn look(&self, peer: &PeerAddress, deadline: Instant) -> Result<Holdings, AskError> {
-        let request = Request::Look(self.store.held());
+    pub async fn look(&self, peer: &PeerAddress, load: u8, deadline: Instant) -> Result<Holdings, AskError> {
+        let request = Request::Look(self.store.held(), load);
         let Reply { kind, load, held, .. } = self.exchange(peer, &request, deadline).await?;
         match kind {
             AnswerKind::Holdings => Ok(Holdings { held, load }),

@@ -97,6 +97,28 @@ impl FrameCheck {
         Ok(VerifiedFrame { chunk, bytes: frame })
     }
 
+    /// Like [`FrameCheck::open`], for a frame of the image servers. They may pack a chunk in other ways, so the frame is
+    /// decoded whatever size it declares, within `data`. `None`: the chunk is right, but the frame is not one that other
+    /// agents accept.
+    ///
+    /// # Errors
+    /// [`FrameError`]
+    pub fn open_own(
+        &mut self,
+        chunk: Chunk,
+        frame: &[u8],
+        data: &mut [u8],
+    ) -> Result<Option<VerifiedFrame>, FrameError> {
+        let (digest, expected) = self.expected(chunk, data)?;
+        let decoded = self.decoder.decode(frame, &digest, data);
+        decoded.map_err(|source| FrameError::Wrong { chunk, digest, source })?;
+        let is_plain = check_declared(frame, expected).is_ok();
+        Ok(is_plain.then(|| VerifiedFrame {
+            chunk,
+            bytes: frame.to_vec(),
+        }))
+    }
+
     /// Name and length of a chunk, if `data` has room for exactly that.
     fn expected(&self, chunk: Chunk, data: &[u8]) -> Result<(ChunkDigest, usize), FrameError> {
         let chunks = self.index.data().len();

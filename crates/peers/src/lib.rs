@@ -10,6 +10,7 @@
 //! | `places` | the limits of connections |
 //! | `server` | answers the requests of other agents |
 //! | `client` | asks other agents; remembers which of them lied |
+//! | `spread` | the download of one image: carries out the decisions of `fanout` with client, store and image servers |
 //!
 //! The crate decides nothing about the spread: whom to ask, which request comes first and what is kept are decisions of the
 //! crate `fanout`. `docs/fanout.md` has the bytes, and states what the product uses today.
@@ -20,6 +21,7 @@ mod client;
 mod frame;
 mod places;
 mod server;
+mod spread;
 mod store;
 mod ticket;
 mod wire;
@@ -27,5 +29,6 @@ mod wire;
 pub use client::{Answer, AskError, ClientSettings, Holdings, Lie, PeerAddress, PeerClient, UncheckedFrame};
 pub use frame::{FrameCheck, FrameError, VerifiedFrame};
 pub use server::{Clock, Heard, PeerServer, ServerCounts, ServerSettings, Serving};
+pub use spread::{FromTable, Spread, SpreadChannels, SpreadError, Take, ToTable};
 pub use store::FrameStore;
 pub use ticket::{SIGNATURE_BYTES, SignedTicket, TicketRefusal};

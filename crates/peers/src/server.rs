@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::client::Holdings;
 use crate::places::{Place, PlaceLimits, Places};
 use crate::store::FrameStore;
 use crate::ticket::TicketRefusal;
@@ -23,8 +24,8 @@ use crate::wire::{AnswerKind, Hello, Reply, Request, Welcome, WireError};
 /// The time in Unix seconds.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// Called with an agent that looked here, and with what it holds.
-pub type Heard = Arc<dyn Fn(&ClientIdentity, &Bits) + Send + Sync>;
+/// Called with an agent that looked here, and with what it told about itself. It must not block.
+pub type Heard = Arc<dyn Fn(&ClientIdentity, Holdings) + Send + Sync>;
 
 /// Pause after a connection could not be accepted: most likely there are too few file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -176,6 +177,12 @@ impl PeerServer {
         self.0.places.agents()
     }
 
+    /// Requests that wait or are answered.
+    #[must_use]
+    pub fn load(&self) -> u8 {
+        self.0.uploads().load()
+    }
+
     /// Serves until `stop` completes. Then all connections end, also in the middle of an answer.
     pub async fn run(&self, listener: TcpListener, stop: impl Future<Output = ()>) {
         let mut stop = std::pin::pin!(stop);
@@ -313,7 +320,7 @@ impl Shared {
                 Ok(Err(error)) => return Err(error),
                 Err(_) => return Ok(()),
             };
-            if matches!(request, Request::Look(_)) {
+            if matches!(request, Request::Look(..)) {
                 if let Some(last) = looked {
                     sleep_until(last + self.settings.least_look).await;
                 }
@@ -340,8 +347,8 @@ impl Shared {
         }
         let chunk = match request {
             Request::Chunk(chunk) => chunk,
-            Request::Look(held) => {
-                (self.serving.heard)(&connection.agent, &held);
+            Request::Look(held, load) => {
+                (self.serving.heard)(&connection.agent, Holdings { held, load });
                 count(&self.counters.looks);
                 self.reply(connection, AnswerKind::Holdings).await?;
                 return Ok(true);

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | hello | flags (1; bit 0: the asking agent is of another rack), length of the ticket (2), ticket, signature (64) |
 //! | its answer | 0: welcome; otherwise the reason of a refusal, and the connection ends (1) |
-//! | request | kind (1), chunk (4); for a look also the set of the chunks that the asking agent holds |
+//! | request | 1: chunk, 2: look (1); number of the chunk, or for a look of the requests that wait at the asking agent (4); for a look the set of the chunks that it holds |
 //! | answer | kind (1), requests that wait (1), set of the chunks held; for a frame also its length (4) and its bytes |
 //!
 //! A set of chunks has one bit for each chunk with data in the image's index, lowest bit first. Both ends have that index.
@@ -114,31 +114,29 @@ const REQUEST_LOOK: u8 = 2;
 pub(crate) enum Request {
     /// The frame of a chunk.
     Chunk(Chunk),
-    /// What the other agent holds. The set is what the asking agent holds.
-    Look(Bits),
+    /// What the other agent holds. The set is what the asking agent holds, the number the requests that wait there.
+    Look(Bits, u8),
 }
 
 impl Request {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let (kind, chunk, held) = match self {
+        let (kind, number, held) = match self {
             Self::Chunk(chunk) => (REQUEST_CHUNK, chunk.0, Vec::new()),
-            Self::Look(held) => (REQUEST_LOOK, 0, held.to_bytes()),
+            Self::Look(held, load) => (REQUEST_LOOK, u32::from(*load), held.to_bytes()),
         };
         let mut bytes = vec![kind];
-        bytes.extend_from_slice(&chunk.to_le_bytes());
+        bytes.extend_from_slice(&number.to_le_bytes());
         bytes.extend_from_slice(&held);
         bytes
     }
 
     pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin), chunks: u32) -> Result<Self, WireError> {
         let kind = stream.read_u8().await?;
-        let chunk = stream.read_u32_le().await?;
-        match kind {
-            REQUEST_CHUNK => Ok(Self::Chunk(Chunk(chunk))),
-            REQUEST_LOOK if chunk == 0 => Ok(Self::Look(read_bits(stream, chunks).await?)),
-            _ => Err(WireError::Protocol(format!(
-                "the unknown request {kind} for chunk {chunk}"
-            ))),
+        let number = stream.read_u32_le().await?;
+        match (kind, u8::try_from(number)) {
+            (REQUEST_CHUNK, _) => Ok(Self::Chunk(Chunk(number))),
+            (REQUEST_LOOK, Ok(load)) => Ok(Self::Look(read_bits(stream, chunks).await?, load)),
+            _ => Err(WireError::Protocol(format!("the unknown request {kind} with {number}"))),
         }
     }
 }
@@ -251,7 +249,7 @@ mod tests {
         }
         let mut held = Bits::new(11);
         held.add(Chunk(10));
-        for request in [Request::Chunk(Chunk(7)), Request::Look(held.clone())] {
+        for request in [Request::Chunk(Chunk(7)), Request::Look(held.clone(), 3)] {
             assert_eq!(Request::read(&mut &request.encode()[..], 11).await.unwrap(), request);
         }
         for kind in AnswerKind::ALL {
@@ -278,7 +276,7 @@ mod tests {
         assert!(protocol(welcome).contains('9'));
         let request = |bytes: &'static [u8]| async move { Request::read(&mut &bytes[..], 4).await.map(|_| ()) };
         assert!(protocol(request(&[3, 0, 0, 0, 0]).await).contains("request 3"));
-        assert!(protocol(request(&[2, 1, 0, 0, 0]).await).contains("request 2"));
+        assert!(protocol(request(&[2, 0, 1, 0, 0]).await).contains("request 2 with 256"));
         assert!(protocol(request(&[2, 0, 0, 0, 0, 0x10]).await).contains("behind"));
         let reply = |bytes: &'static [u8]| async move { Reply::read(&mut &bytes[..], 4).await.map(|_| ()) };
         assert!(protocol(reply(&[5]).await).contains("answer 5"));

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_fanout::{Bits, Chunk};
-use rackwright_peers::{Answer, AskError, PeerClient, ServerSettings};
+use rackwright_peers::{Answer, AskError, Holdings, PeerClient, ServerSettings};
 
 use crate::support::{MEMORY, Site, agent, certificate, patient_client, patient_server, soon};
 
@@ -33,12 +33,21 @@ async fn an_image_spreads_from_one_agent_over_a_second_to_a_third() {
         assert!(store.offer(frame, |_| 0));
     }
     // A look tells both ends what the other one holds.
-    let shown = client.look(&first.address, soon()).await.unwrap();
+    let shown = client.look(&first.address, 3, soon()).await.unwrap();
     assert_eq!((shown.held, shown.load), (Bits::full(3), 0));
     let mut held = Bits::new(3);
     held.add(Chunk(0));
     held.add(Chunk(2));
-    assert_eq!(*site.looks.lock().unwrap(), [(of_second, held.clone())]);
+    assert_eq!(
+        *site.looks.lock().unwrap(),
+        [(
+            of_second,
+            Holdings {
+                held: held.clone(),
+                load: 3
+            }
+        )]
+    );
 
     let third = site.client(&agent("gpu-003"));
     let answer = third.ask(&second.address, Chunk(2), soon()).await.unwrap();
@@ -65,7 +74,7 @@ async fn an_agent_without_memory_to_serve_says_so_and_serves_nothing() {
     assert_eq!(store.limit_bytes(), 0);
     let served = site.serve("gpu-001", store, patient_server()).await;
     let client = site.client(&agent("gpu-002"));
-    let shown = client.look(&served.address, soon()).await.unwrap();
+    let shown = client.look(&served.address, 0, soon()).await.unwrap();
     assert!(shown.held.is_empty());
     let answer = client.ask(&served.address, Chunk(0), soon()).await.unwrap();
     assert!(matches!(answer, Answer::NotHeld(_)), "{answer:?}");
@@ -100,8 +109,8 @@ async fn a_server_that_stops_ends_its_connections() {
         .await;
     let client = Arc::new(site.client(&agent("gpu-002")));
     let address = served.address.clone();
-    client.look(&address, soon()).await.unwrap();
+    client.look(&address, 0, soon()).await.unwrap();
     served.stop().await;
-    let error = client.look(&address, soon()).await.unwrap_err();
+    let error = client.look(&address, 0, soon()).await.unwrap_err();
     assert!(matches!(error, AskError::Unreachable { .. }), "{error}");
 }

@@ -15,7 +15,7 @@ use crate::support::{MEMORY, PATIENT, Site, address, agent, certificate, pack, p
 
 /// How an agent misbehaves.
 #[derive(Clone)]
-enum Fault {
+pub enum Fault {
     /// Answers each request with these bytes, and keeps the connection.
     Answers(Vec<u8>),
     /// Answers the hello with this byte.
@@ -27,7 +27,7 @@ enum Fault {
 }
 
 /// An agent with a right certificate and the fault. Counts its connections.
-async fn liar(site: &Site, fault: Fault) -> (PeerAddress, Arc<AtomicUsize>) {
+pub async fn liar(site: &Site, fault: Fault) -> (PeerAddress, Arc<AtomicUsize>) {
     let of = agent("gpu-001");
     let tls = peer_server_config(certificate(&site.authority, &of), site.trust()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -69,7 +69,7 @@ async fn liar(site: &Site, fault: Fault) -> (PeerAddress, Arc<AtomicUsize>) {
 }
 
 /// The answer "here is the frame", of an agent that holds all three chunks.
-fn frame_answer(frame: &[u8]) -> Vec<u8> {
+pub fn frame_answer(frame: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0, 0, 0b111];
     bytes.extend_from_slice(&(frame.len() as u32).to_le_bytes());
     bytes.extend_from_slice(frame);
@@ -137,7 +137,7 @@ async fn an_agent_with_wrong_bytes_is_reported_once_and_not_asked_again() {
         assert!(client.is_banned(&peer.agent), "{why}");
         let before = connections.load(Ordering::SeqCst);
         for _ in 0..3 {
-            let again = client.look(&peer, soon()).await;
+            let again = client.look(&peer, 0, soon()).await;
             assert!(matches!(again, Err(AskError::Banned(_))), "{why}: {again:?}");
         }
         assert_eq!(
@@ -204,7 +204,7 @@ async fn an_answer_that_breaks_off_is_no_lie_and_an_unknown_welcome_is_one() {
     let site = Site::new(3);
     let (peer, _) = liar(&site, Fault::Welcomes(200)).await;
     let client = site.client(&agent("gpu-002"));
-    let error = client.look(&peer, soon()).await.unwrap_err();
+    let error = client.look(&peer, 0, soon()).await.unwrap_err();
     assert!(
         matches!(&error, AskError::Lied(lie) if lie.reason.contains("200")),
         "{error}"
@@ -213,7 +213,7 @@ async fn an_answer_that_breaks_off_is_no_lie_and_an_unknown_welcome_is_one() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gone = address(listener.local_addr().unwrap(), &agent("gpu-004"));
     drop(listener);
-    let error = client.look(&gone, soon()).await.unwrap_err();
+    let error = client.look(&gone, 0, soon()).await.unwrap_err();
     assert!(matches!(error, AskError::Unreachable { .. }), "{error}");
     assert!(!client.is_banned(&gone.agent));
 }

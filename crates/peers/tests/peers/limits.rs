@@ -96,7 +96,7 @@ async fn the_connections_of_a_node_and_of_all_are_limited() {
     }
     let client = site.client(&agent("gpu-002"));
     for client in [&client, &site.client(&agent("gpu-004"))] {
-        let error = client.look(&served.address, soon()).await.unwrap_err();
+        let error = client.look(&served.address, 0, soon()).await.unwrap_err();
         assert!(matches!(error, AskError::Full(_)), "{error}");
         assert!(!client.is_banned(&served.address.agent));
     }
@@ -105,7 +105,7 @@ async fn the_connections_of_a_node_and_of_all_are_limited() {
     while served.server.connections() > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    client.look(&served.address, soon()).await.unwrap();
+    client.look(&served.address, 0, soon()).await.unwrap();
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn an_agent_that_does_not_read_its_answer_holds_up_others_for_a_limited_ti
     // The first byte shows that the server sends. Then nothing is read.
     assert_eq!(stream.read_u8().await.unwrap(), 0);
     let client = site.client(&agent("gpu-003"));
-    let shown = client.look(&served.address, soon()).await.unwrap();
+    let shown = client.look(&served.address, 0, soon()).await.unwrap();
     assert_eq!(shown.load, 1, "the one turn of an agent with few chunks is taken");
     let answer = client.ask(&served.address, Chunk(1), soon()).await.unwrap();
     site.image.open(&client, answer).unwrap();

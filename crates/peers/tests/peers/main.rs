@@ -7,4 +7,5 @@ mod exchange;
 mod liars;
 mod limits;
 mod rights;
+mod spread;
 mod support;

@@ -113,7 +113,7 @@ async fn a_ticket_needs_the_control_planes_signature() {
     ];
     for (why, ticket) in cases {
         let client = site.client_with(&own, ticket, patient_client());
-        let error = client.look(&served.address, soon()).await.unwrap_err();
+        let error = client.look(&served.address, 0, soon()).await.unwrap_err();
         let AskError::Refused { reason, .. } = error else {
             panic!("{why}: {error}")
         };
@@ -127,7 +127,7 @@ async fn a_ticket_that_ends_during_a_connection_is_no_longer_served_and_a_new_on
     let served = served(&site).await;
     let own = agent("gpu-002");
     let client = site.client(&own);
-    client.look(&served.address, soon()).await.unwrap();
+    client.look(&served.address, 0, soon()).await.unwrap();
     site.clock.store(NOW + 3600 + CLOCK_SKEW_S, Ordering::SeqCst);
     let error = client.ask(&served.address, Chunk(0), soon()).await.unwrap_err();
     let AskError::Refused { reason, .. } = error else {

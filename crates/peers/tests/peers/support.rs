@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use rackwright_fanout::{Bits, Chunk, OwnJob, Ticket};
+use rackwright_fanout::{Chunk, OwnJob, Ticket};
 use rackwright_identity::{
     Authority, CertificateSigner, ClientIdentity, ClientKey, ClientTrust, ServerCertificate, SystemRng,
     peer_server_config,
@@ -14,8 +14,8 @@ use rackwright_image::codec::{Encoder, MAX_FRAME_BYTES};
 use rackwright_image::index::CHUNK_SIZE;
 use rackwright_image::{ChunkDigest, DataChunk, Format, ImageDigest, Index, Sha256};
 use rackwright_peers::{
-    Answer, AskError, ClientSettings, FrameCheck, FrameStore, PeerAddress, PeerClient, PeerServer, ServerSettings,
-    Serving, SignedTicket, VerifiedFrame,
+    Answer, AskError, ClientSettings, FrameCheck, FrameStore, Heard, Holdings, PeerAddress, PeerClient, PeerServer,
+    ServerSettings, Serving, SignedTicket, VerifiedFrame,
 };
 use rcgen::{CertificateParams, KeyPair};
 use tokio::net::TcpListener;
@@ -132,7 +132,7 @@ pub struct Site {
     pub signer: CertificateSigner,
     pub clock: Arc<AtomicI64>,
     pub image: Image,
-    pub looks: Arc<Mutex<Vec<(ClientIdentity, Bits)>>>,
+    pub looks: Arc<Mutex<Vec<(ClientIdentity, Holdings)>>>,
 }
 
 impl Site {
@@ -182,8 +182,13 @@ impl Site {
     }
 
     pub async fn serve(&self, of: &str, store: Arc<FrameStore>, settings: ServerSettings) -> Served {
-        let agent = agent(of);
         let looks = self.looks.clone();
+        let heard: Heard = Arc::new(move |agent, holdings| looks.lock().unwrap().push((agent.clone(), holdings)));
+        self.serve_with(of, store, settings, heard).await
+    }
+
+    pub async fn serve_with(&self, of: &str, store: Arc<FrameStore>, settings: ServerSettings, heard: Heard) -> Served {
+        let agent = agent(of);
         let clock = self.clock.clone();
         let serving = Serving {
             job: OwnJob {
@@ -194,7 +199,7 @@ impl Site {
             ticket_keys: vec![self.signer.public_key()],
             store,
             clock: Arc::new(move || clock.load(Ordering::SeqCst)),
-            heard: Arc::new(move |agent, held| looks.lock().unwrap().push((agent.clone(), held.clone()))),
+            heard,
         };
         let tls = peer_server_config(certificate(&self.authority, &agent), self.trust()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
