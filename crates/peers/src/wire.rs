@@ -7,7 +7,8 @@
 //! |---|---|
 //! | hello | flags (1; bit 0: the asking agent is of another rack), length of the ticket (2), ticket, signature (64) |
 //! | its answer | 0: welcome; otherwise the reason of a refusal, and the connection ends (1) |
-//! | request | 1: chunk, 2: look (1); number of the chunk, or for a look of the requests that wait at the asking agent (4); for a look the set of the chunks that it holds |
+//! | request of a chunk | 1 (1), number of the chunk (4) |
+//! | look | 2 (1), requests that wait at the asking agent (4), set of the chunks that it holds |
 //! | answer | kind (1), requests that wait (1), set of the chunks held; for a frame also its length (4) and its bytes |
 //!
 //! A set of chunks has one bit for each chunk with data in the image's index, lowest bit first. Both ends have that index.
