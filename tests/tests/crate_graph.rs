@@ -64,6 +64,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("fanout", 0, &[]),
     ("image", 1, &[]),
     ("identity", 1, &[]),
+    ("peers", 1, &["fanout", "identity", "image"]),
     ("validate", 1, &["api", "health", "pattern", "yaml"]),
     ("serial", 1, &[]),
     (

@@ -177,6 +177,12 @@ impl Download {
         self.done.is_full()
     }
 
+    /// How many peers have the chunk, as far as is known: for what is kept in memory.
+    #[must_use]
+    pub fn seen(&self, chunk: Chunk) -> u16 {
+        self.peers.seen(chunk)
+    }
+
     /// Counters so far.
     #[must_use]
     pub fn counts(&self) -> DownloadCounts {

@@ -36,6 +36,8 @@ pub use download::{Download, DownloadCounts, DownloadSettings, Source, Step};
 pub use linger::{LONGEST_LINGER, Linger, LingerFacts, linger};
 pub use peers::MOST_PEERS;
 pub use shelf::{Kept, Shelf, memory_for_peers};
-pub use ticket::{CLOCK_SKEW_S, LONGEST_TICKET, LONGEST_VALIDITY_S, OwnJob, Refusal, Ticket, TicketError, admit};
+pub use ticket::{
+    CLOCK_SKEW_S, Holder, LONGEST_TICKET, LONGEST_VALIDITY_S, OwnJob, Refusal, Ticket, TicketError, admit,
+};
 pub use units::{AgentNo, Chunk, Moment, Outside, PeerNo, RackNo, Span};
 pub use uploads::{UploadSettings, Uploads};

@@ -11,7 +11,9 @@
 //! image=b3-…
 //! customer=customers/physics
 //! node=gpu-001
+//! generation=7
 //! boot=01994d5e-7c1f-7abc-8def-0123456789ab
+//! begins=1789996400
 //! ends=1790000000
 //! ```
 
@@ -25,7 +27,7 @@ pub const LONGEST_TICKET: usize = 1024;
 /// How far the clocks of two agents may differ, in seconds. An agent sets its clock if it differs by more than 2 s from the
 /// control plane's.
 pub const CLOCK_SKEW_S: i64 = 30;
-/// Most seconds that a ticket is valid. One with a later end comes from a wrong clock or a wrong signer.
+/// Most seconds from the begin of a ticket to its end. The control plane signs none that is longer.
 pub const LONGEST_VALIDITY_S: i64 = 24 * 60 * 60;
 
 /// The content of a ticket.
@@ -37,8 +39,12 @@ pub struct Ticket {
     pub customer: String,
     /// The node that the ticket is for, as in its agent's certificate.
     pub node: String,
+    /// The claim generation that the ticket is for, as in its agent's certificate.
+    pub generation: u64,
     /// The boot that the ticket is for, as in its agent's certificate.
     pub boot: String,
+    /// When it was signed, in Unix seconds.
+    pub begins: i64,
     /// When it ends, in Unix seconds.
     pub ends: i64,
 }
@@ -80,10 +86,15 @@ impl Ticket {
             image,
             customer,
             node,
+            generation,
             boot,
+            begins,
             ends,
         } = self;
-        let text = format!("{VERSION}\nimage={image}\ncustomer={customer}\nnode={node}\nboot={boot}\nends={ends}\n");
+        let text = format!(
+            "{VERSION}\nimage={image}\ncustomer={customer}\nnode={node}\ngeneration={generation}\nboot={boot}\n\
+             begins={begins}\nends={ends}\n"
+        );
         if text.len() > LONGEST_TICKET {
             return Err(TicketError::TooLong);
         }
@@ -109,7 +120,9 @@ impl Ticket {
             image: field("image=")?.to_owned(),
             customer: field("customer=")?.to_owned(),
             node: field("node=")?.to_owned(),
+            generation: field("generation=")?.parse().map_err(|_| TicketError::Form)?,
             boot: field("boot=")?.to_owned(),
+            begins: field("begins=")?.parse().map_err(|_| TicketError::Form)?,
             ends: field("ends=")?.parse().map_err(|_| TicketError::Form)?,
         };
         // Encoded again, only the one encoding is the same.
@@ -119,6 +132,17 @@ impl Ticket {
             Err(TicketError::Form)
         }
     }
+}
+
+/// The agent at the other end of a connection, as in its certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder<'a> {
+    /// The node's id without `nodes/`.
+    pub node: &'a str,
+    /// The claim generation of the node when the certificate was issued.
+    pub generation: u64,
+    /// The boot in which the agent registered.
+    pub boot: &'a str,
 }
 
 /// The job of the agent that is asked.
@@ -135,15 +159,17 @@ pub struct OwnJob {
 /// Why a peer is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The ticket is for another machine or another boot than the certificate of the connection.
+    /// The ticket is for another machine, boot or claim than the certificate of the connection.
     OtherHolder,
     /// The ticket is for another image than the one that this agent writes.
     OtherImage,
     /// The ticket is for another customer, and the image is not public.
     OtherCustomer,
+    /// The ticket begins later.
+    NotYet,
     /// The ticket has ended.
     Ended,
-    /// The ticket ends later than any ticket does.
+    /// The ticket is valid for longer than any ticket is, or ends before it begins.
     TooLong,
 }
 
@@ -151,29 +177,33 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OtherHolder => {
-                "the ticket is for another machine or another boot than the certificate of this connection"
+                "the ticket is for another machine, boot or claim than the certificate of this connection"
             }
             Self::OtherImage => "the ticket is for another image than the one that this agent writes",
             Self::OtherCustomer => "the ticket is for another customer than the one of this agent's job",
+            Self::NotYet => "the ticket begins later than now; compare the clocks of the two agents",
             Self::Ended => {
                 "the ticket has ended; ask the control plane for a new one, and compare the clocks if it is new"
             }
-            Self::TooLong => {
-                "the ticket ends more than a day from now: the clocks of the two agents differ, or the signer is wrong"
-            }
+            Self::TooLong => "the ticket is valid for more than a day, or ends before it begins",
         })
     }
 }
 
 impl std::error::Error for Refusal {}
 
-/// Whether an agent serves a peer. `node` and `boot` are those in the certificate of the peer's connection; `now` is the own
+/// Whether an agent serves a peer. `holder` is the agent in the certificate of the peer's connection; `now` is the own
 /// clock in Unix seconds.
 ///
 /// # Errors
 /// The reason of the refusal. The peer learns nothing about chunks from it.
-pub fn admit(ticket: &Ticket, own: &OwnJob, (node, boot): (&str, &str), now: i64) -> Result<(), Refusal> {
-    if ticket.node != node || ticket.boot != boot || boot.is_empty() {
+pub fn admit(ticket: &Ticket, own: &OwnJob, holder: Holder<'_>, now: i64) -> Result<(), Refusal> {
+    let of_ticket = Holder {
+        node: &ticket.node,
+        generation: ticket.generation,
+        boot: &ticket.boot,
+    };
+    if of_ticket != holder || holder.boot.is_empty() {
         return Err(Refusal::OtherHolder);
     }
     if ticket.image != own.image {
@@ -182,10 +212,13 @@ pub fn admit(ticket: &Ticket, own: &OwnJob, (node, boot): (&str, &str), now: i64
     if ticket.customer != own.customer && !own.is_public {
         return Err(Refusal::OtherCustomer);
     }
+    if ticket.begins > now.saturating_add(CLOCK_SKEW_S) {
+        return Err(Refusal::NotYet);
+    }
     if now.saturating_sub(CLOCK_SKEW_S) >= ticket.ends {
         return Err(Refusal::Ended);
     }
-    if ticket.ends.saturating_sub(now) > LONGEST_VALIDITY_S + CLOCK_SKEW_S {
+    if ticket.begins >= ticket.ends || ticket.ends.saturating_sub(ticket.begins) > LONGEST_VALIDITY_S {
         return Err(Refusal::TooLong);
     }
     Ok(())

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use rackwright_fanout::{
-    CLOCK_SKEW_S, LONGEST_TICKET, LONGEST_VALIDITY_S, OwnJob, Refusal, Ticket, TicketError, admit,
+    CLOCK_SKEW_S, Holder, LONGEST_TICKET, LONGEST_VALIDITY_S, OwnJob, Refusal, Ticket, TicketError, admit,
 };
 
 const NOW: i64 = 1_790_000_000;
@@ -15,10 +15,19 @@ fn ticket() -> Ticket {
         image: format!("b3-{}", "a1".repeat(32)),
         customer: "customers/physics".to_owned(),
         node: "gpu-001".to_owned(),
+        generation: 7,
         boot: BOOT.to_owned(),
+        begins: NOW,
         ends: NOW + 3600,
     }
 }
+
+/// The machine that the ticket is for.
+const OWN: Holder<'_> = Holder {
+    node: "gpu-001",
+    generation: 7,
+    boot: BOOT,
+};
 
 fn job() -> OwnJob {
     OwnJob {
@@ -30,8 +39,7 @@ fn job() -> OwnJob {
 
 #[test]
 fn a_ticket_opens_the_own_image_to_its_own_machine() {
-    let own = ("gpu-001", BOOT);
-    assert_eq!(admit(&ticket(), &job(), own, NOW), Ok(()));
+    assert_eq!(admit(&ticket(), &job(), OWN, NOW), Ok(()));
     let other_image = Ticket {
         image: format!("b3-{}", "a2".repeat(32)),
         ..ticket()
@@ -52,29 +60,38 @@ fn a_ticket_opens_the_own_image_to_its_own_machine() {
         (
             "stolen by another node",
             ticket(),
-            ("gpu-002", BOOT),
+            Holder { node: "gpu-002", ..OWN },
             Refusal::OtherHolder,
         ),
         (
             "from a former boot",
             ticket(),
-            ("gpu-001", "01994d5e-0000"),
+            Holder {
+                boot: "01994d5e-0000",
+                ..OWN
+            },
+            Refusal::OtherHolder,
+        ),
+        (
+            "shown with the certificate of a former claim",
+            ticket(),
+            Holder { generation: 6, ..OWN },
             Refusal::OtherHolder,
         ),
         (
             "of a machine without a boot",
             unbound,
-            ("gpu-001", ""),
+            Holder { boot: "", ..OWN },
             Refusal::OtherHolder,
         ),
-        ("for another image", other_image, own, Refusal::OtherImage),
+        ("for another image", other_image, OWN, Refusal::OtherImage),
         (
             "of another customer",
             other_customer.clone(),
-            own,
+            OWN,
             Refusal::OtherCustomer,
         ),
-        ("of no customer", none, own, Refusal::OtherCustomer),
+        ("of no customer", none, OWN, Refusal::OtherCustomer),
     ];
     for (why, ticket, holder, refusal) in cases {
         assert_eq!(admit(&ticket, &job(), holder, NOW), Err(refusal), "{why}");
@@ -84,7 +101,7 @@ fn a_ticket_opens_the_own_image_to_its_own_machine() {
         ..job()
     };
     assert_eq!(
-        admit(&other_customer, &public, own, NOW),
+        admit(&other_customer, &public, OWN, NOW),
         Ok(()),
         "a public image is open to every customer"
     );
@@ -92,20 +109,32 @@ fn a_ticket_opens_the_own_image_to_its_own_machine() {
 
 #[test]
 fn clocks_may_differ_a_little() {
-    let at = |now| admit(&ticket(), &job(), ("gpu-001", BOOT), now);
-    let ends = ticket().ends;
+    let at = |now| admit(&ticket(), &job(), OWN, now);
+    let (begins, ends) = (ticket().begins, ticket().ends);
+    assert_eq!(at(begins - CLOCK_SKEW_S), Ok(()));
+    assert_eq!(at(begins - CLOCK_SKEW_S - 1), Err(Refusal::NotYet));
     assert_eq!(at(ends + CLOCK_SKEW_S - 1), Ok(()));
     assert_eq!(at(ends + CLOCK_SKEW_S), Err(Refusal::Ended));
-    assert_eq!(at(ends - LONGEST_VALIDITY_S - CLOCK_SKEW_S), Ok(()));
-    assert_eq!(at(ends - LONGEST_VALIDITY_S - CLOCK_SKEW_S - 1), Err(Refusal::TooLong));
-    let endless = Ticket {
+}
+
+#[test]
+fn no_ticket_is_longer_than_a_day() {
+    let valid_for = |seconds: i64| {
+        let ends = NOW.saturating_add(seconds);
+        admit(&Ticket { ends, ..ticket() }, &job(), OWN, NOW)
+    };
+    assert_eq!(valid_for(LONGEST_VALIDITY_S), Ok(()));
+    assert_eq!(valid_for(LONGEST_VALIDITY_S + 1), Err(Refusal::TooLong));
+    assert_eq!(valid_for(i64::MAX), Err(Refusal::TooLong));
+    assert_eq!(valid_for(0), Err(Refusal::TooLong), "a ticket without a time");
+    let always = Ticket {
+        begins: i64::MIN,
         ends: i64::MAX,
         ..ticket()
     };
-    assert_eq!(
-        admit(&endless, &job(), ("gpu-001", BOOT), i64::MIN),
-        Err(Refusal::TooLong)
-    );
+    for now in [i64::MIN, NOW, i64::MAX - CLOCK_SKEW_S] {
+        assert_eq!(admit(&always, &job(), OWN, now), Err(Refusal::TooLong));
+    }
 }
 
 #[test]
@@ -116,6 +145,8 @@ fn only_the_one_encoding_is_a_ticket() {
         text.replace("v1", "v2"),
         text.replace("ends=", "ends=+"),
         text.replace("ends=", "ends=0"),
+        text.replace("generation=7", "generation=07"),
+        text.replace("generation=7", "generation=-7"),
         text.replace("node=", "nodes="),
         text.replace('\n', "\r\n"),
         format!("{text}\n"),

@@ -16,6 +16,7 @@ mod client;
 mod erase;
 mod key_backup;
 mod key_files;
+mod peer_tls;
 mod rng;
 mod rotation;
 mod seal;
@@ -34,6 +35,7 @@ pub use client::{ClientIdentity, ClientKind, IdentifyError, identify, new_epoch}
 pub use erase::{ChainLink, EVIDENCE_MAX, EraseRecord, PayloadError, chain_hash, chain_head, payload_hash};
 pub use key_backup::LockedKeys;
 pub use key_files::{KeyFileError, KeyFiles};
+pub use peer_tls::{PEER_PROTOCOL, peer_client_config, peer_server_config};
 pub use rng::{Rng, RngError, SystemRng};
 pub use rotation::OldSealingKeys;
 pub use seal::{SealError, Sealer, SealingKey, seal_header, sealed_under};

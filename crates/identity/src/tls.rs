@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::client::ResolvesClientCert;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -44,7 +45,8 @@ pub enum ClientAuth {
     Required,
 }
 
-/// The certificate that a server presents. It can be replaced while connections are open.
+/// The certificate that a server presents; an agent presents it to other agents also as their client. It can be replaced
+/// while connections are open.
 pub struct ServerCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl fmt::Debug for ServerCertificate {
@@ -95,6 +97,16 @@ impl ResolvesServerCert for ServerCertificate {
     }
 }
 
+impl ResolvesClientCert for ServerCertificate {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
 /// The authorities of accepted client certificates. They can be replaced while connections are open.
 pub struct ClientTrust(RwLock<Arc<dyn ClientCertVerifier>>);
 
@@ -117,7 +129,7 @@ impl ClientTrust {
         Ok(())
     }
 
-    fn current(&self) -> Arc<dyn ClientCertVerifier> {
+    pub(crate) fn current(&self) -> Arc<dyn ClientCertVerifier> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -227,7 +239,7 @@ pub fn client_config(
 
 /// The default provider with AES-128-GCM first. That suite uses SHA-256, which most processors accelerate; the default
 /// first suite uses SHA-384, which most do not. The change saves one percent of the control plane's CPU time.
-fn provider() -> CryptoProvider {
+pub(crate) fn provider() -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
     let is_later = |suite: &SupportedCipherSuite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256;
     provider.cipher_suites.sort_by_key(is_later);

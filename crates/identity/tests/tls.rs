@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rackwright_identity::{
-    Authority, CertificateError, ClientAuth, ClientIdentity, ClientKey, ClientTrust, ServerCertificate, SystemRng,
-    Validity, client_config, identify, server_config,
+    Authority, CertificateError, ClientAuth, ClientIdentity, ClientKey, ClientTrust, PEER_PROTOCOL, ServerCertificate,
+    SystemRng, Validity, client_config, identify, peer_client_config, peer_server_config, server_config,
 };
 use rcgen::{CertificateParams, CertificateSigningRequest, KeyPair, PublicKeyData as _};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
@@ -415,4 +415,99 @@ fn the_authority_survives_storage() {
         "a leaf is no authority"
     );
     assert!(!format!("{site:?}").contains("PRIVATE"));
+}
+
+/// The certificate of an agent, as it presents it to other agents.
+fn agent_certificate(authority: &Authority, identity: &ClientIdentity) -> Arc<ServerCertificate> {
+    let (key, csr) = request();
+    let issued = authority
+        .issue_client(&client_key(&csr.pem().unwrap()), identity, SystemTime::now(), HOUR)
+        .unwrap();
+    ServerCertificate::of_pem(issued.certificate_pem.as_bytes(), key.serialize_pem().as_bytes()).unwrap()
+}
+
+#[test]
+fn agents_verify_each_other_without_certificates_for_servers() {
+    let site = authority("Rackwright site");
+    let asked = ClientIdentity::agent_of_boot("gpu-001", 7, "boot-1").unwrap();
+    let asking = ClientIdentity::agent_of_boot("gpu-002", 3, "boot-2").unwrap();
+    let server = peer_server_config(agent_certificate(&site, &asked), trust(&site)).unwrap();
+    let client = |own: &ClientIdentity, expected: &ClientIdentity| {
+        peer_client_config(agent_certificate(&site, own), trust(&site), expected.clone()).unwrap()
+    };
+    let (client_end, server_end) = handshake(&client(&asking, &asked), &server, "127.0.0.1").unwrap();
+    assert_eq!(identify(&server_end.peer_certificates().unwrap()[0]).unwrap(), asking);
+    assert_eq!(client_end.alpn_protocol(), Some(PEER_PROTOCOL));
+    assert_eq!(server_end.alpn_protocol(), Some(PEER_PROTOCOL));
+
+    // Another node, an earlier claim and another boot of the same node, and a member answer in its place.
+    let others = [
+        ClientIdentity::agent_of_boot("gpu-003", 7, "boot-1").unwrap(),
+        ClientIdentity::agent_of_boot("gpu-001", 6, "boot-1").unwrap(),
+        ClientIdentity::agent_of_boot("gpu-001", 7, "boot-0").unwrap(),
+        ClientIdentity::agent("gpu-001", 7).unwrap(),
+        ClientIdentity::member("gpu-001", 7).unwrap(),
+    ];
+    for other in others {
+        let impostor = peer_server_config(agent_certificate(&site, &other), trust(&site)).unwrap();
+        assert!(
+            handshake(&client(&asking, &asked), &impostor, "127.0.0.1").is_err(),
+            "{other:?}"
+        );
+    }
+    let foreign = peer_server_config(agent_certificate(&authority("Rackwright site"), &asked), trust(&site)).unwrap();
+    assert!(
+        handshake(&client(&asking, &asked), &foreign, "127.0.0.1").is_err(),
+        "another authority"
+    );
+    // The certificate of the control plane is none of an agent.
+    let issued = site
+        .issue_server(&["127.0.0.1".into()], SystemTime::now(), DAY)
+        .unwrap();
+    let control = peer_server_config(ServerCertificate::new(issued).unwrap(), trust(&site)).unwrap();
+    assert!(handshake(&client(&asking, &asked), &control, "127.0.0.1").is_err());
+}
+
+#[derive(Debug)]
+struct NoCertificate;
+
+impl rustls::client::ResolvesClientCert for NoCertificate {
+    fn resolve(&self, _: &[&[u8]], _: &[rustls::SignatureScheme]) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn an_agent_that_serves_refuses_strangers_and_poses_as_no_control_plane() {
+    let site = authority("Rackwright site");
+    let asked = ClientIdentity::agent_of_boot("127.0.0.1", 7, "boot-1").unwrap();
+    let server = peer_server_config(agent_certificate(&site, &asked), trust(&site)).unwrap();
+    let connects = |client: &ClientConfig| {
+        let mut client = client.clone();
+        client.alpn_protocols = vec![PEER_PROTOCOL.to_vec()];
+        handshake(&Arc::new(client), &server, "127.0.0.1").is_ok()
+    };
+    // A client that verifies servers as the agents and the CLI do refuses the certificate, whatever its name.
+    let member = ClientIdentity::member("ann", 1).unwrap();
+    let known = credential(&site, &member, SystemTime::now());
+    assert!(!connects(&client_config(site.ca_der(), Some(known)).unwrap()));
+    // With the right verifier, the server still wants a certificate of the site.
+    let peer = |own| peer_client_config(own, trust(&site), asked.clone()).unwrap();
+    let asking = ClientIdentity::agent_of_boot("gpu-002", 3, "boot-2").unwrap();
+    assert!(connects(&peer(agent_certificate(&site, &asking))));
+    assert!(!connects(&peer(agent_certificate(
+        &authority("Rackwright site"),
+        &asking
+    ))));
+    let mut bare = (*peer(agent_certificate(&site, &asking))).clone();
+    bare.client_auth_cert_resolver = Arc::new(NoCertificate);
+    assert!(!connects(&bare), "no certificate");
+    // Another protocol is refused by both ends.
+    let mut other = (*peer(agent_certificate(&site, &asking))).clone();
+    other.alpn_protocols = vec![b"h2".to_vec()];
+    assert!(handshake(&Arc::new(other), &server, "127.0.0.1").is_err());
 }

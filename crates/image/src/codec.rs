@@ -1,8 +1,9 @@
 //! Packs and unpacks chunks. A packed chunk is an independent zstd frame.
 
+use std::fmt;
 use std::io;
 
-use zstd::zstd_safe::{CParameter, ParamSwitch};
+use zstd::zstd_safe::{CParameter, ParamSwitch, find_frame_compressed_size, get_frame_content_size};
 
 use crate::digest::ChunkDigest;
 use crate::index::CHUNK_SIZE;
@@ -25,6 +26,17 @@ pub enum DecodeError {
         /// Number of decoded bytes.
         found: usize,
     },
+    /// The header of the frame declares another size, or none.
+    #[error("the frame declares {declared} bytes, expected {expected}", declared = DeclaredSize(*.declared))]
+    Declared {
+        /// Length of the chunk in bytes.
+        expected: usize,
+        /// The declared size in bytes.
+        declared: Option<u64>,
+    },
+    /// The bytes are not exactly one frame.
+    #[error("the bytes are not exactly one frame")]
+    NotOneFrame,
     /// The frame decodes to different bytes.
     #[error("the chunk's digest is {found}, expected {expected}")]
     Digest {
@@ -33,6 +45,33 @@ pub enum DecodeError {
         /// BLAKE3 of the decoded bytes.
         found: ChunkDigest,
     },
+}
+
+struct DeclaredSize(Option<u64>);
+
+impl fmt::Display for DeclaredSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(bytes) => write!(f, "{bytes}"),
+            None => f.write_str("an unknown number of"),
+        }
+    }
+}
+
+/// Checks, before anything is decoded, that `frame` is one zstd frame, that its header declares `expected` bytes, and that
+/// nothing follows it. The encoder of this crate makes only such frames.
+///
+/// # Errors
+/// [`DecodeError::Declared`], [`DecodeError::NotOneFrame`]
+pub fn check_declared(frame: &[u8], expected: usize) -> Result<(), DecodeError> {
+    let declared = get_frame_content_size(frame).map_err(|_| DecodeError::NotOneFrame)?;
+    if declared != Some(expected as u64) {
+        return Err(DecodeError::Declared { expected, declared });
+    }
+    match find_frame_compressed_size(frame) {
+        Ok(length) if length == frame.len() => Ok(()),
+        _ => Err(DecodeError::NotOneFrame),
+    }
 }
 
 /// Packs chunks for fast unpacking. Keeps zstd's context between chunks.

@@ -1,0 +1,34 @@
+//! The exchange of an image's chunks between agents: the server that an agent runs beside its own write, and the client that
+//! asks other agents.
+//!
+//! | module | content |
+//! |---|---|
+//! | `ticket` | a ticket with the control plane's signature |
+//! | `wire` | the bytes of requests and answers |
+//! | `frame` | frames whose content was compared with the image's index |
+//! | `store` | the frames that an agent keeps in memory for others |
+//! | `places` | the limits of connections |
+//! | `server` | answers the requests of other agents |
+//! | `client` | asks other agents; remembers which of them lied |
+//! | `spread` | the download of one image: carries out the decisions of `fanout` with client, store and image servers |
+//!
+//! The crate decides nothing about the spread: whom to ask, which request comes first and what is kept are decisions of the
+//! crate `fanout`. `docs/fanout.md` has the bytes, and states what the product uses today.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod frame;
+mod places;
+mod server;
+mod spread;
+mod store;
+mod ticket;
+mod wire;
+
+pub use client::{Answer, AskError, ClientSettings, Holdings, Lie, PeerAddress, PeerClient, UncheckedFrame};
+pub use frame::{FrameCheck, FrameError, VerifiedFrame};
+pub use server::{Clock, Heard, PeerServer, ServerCounts, ServerSettings, Serving};
+pub use spread::{FromTable, Spread, SpreadChannels, SpreadError, Take, ToTable};
+pub use store::FrameStore;
+pub use ticket::{SIGNATURE_BYTES, SignedTicket, TicketRefusal};
