@@ -271,7 +271,7 @@ pub fn keys_of_clusters(site: &Site, model: &Model, clusters: &[&str]) -> BTreeM
 pub fn config(dir: &Path, ports: &Ports, lab: &Lab, pace: &str) -> String {
     let manager = manager(lab);
     let fabric = format!("{pace}\n  opensm: {}\n  tools: {}", manager["opensm"], manager["tools"]);
-    config_with(dir, ports, &fabric)
+    config_without_fabric(dir, ports) + &format!("fabric:\n  {fabric}\n")
 }
 
 /// The settings of a control plane with a manager for each of these fabrics, by their names in the site file.
@@ -281,7 +281,7 @@ pub fn config(dir: &Path, ports: &Ports, lab: &Lab, pace: &str) -> String {
 #[must_use]
 pub fn config_of_fabrics(dir: &Path, ports: &Ports, labs: &BTreeMap<&str, Lab>, pace: &str) -> String {
     let managers: BTreeMap<&str, Value> = labs.iter().map(|(fabric, lab)| (*fabric, manager(lab))).collect();
-    config_with(dir, ports, &format!("{pace}\n  managers: {}", json!(managers)))
+    config_without_fabric(dir, ports) + &format!("fabric:\n  {pace}\n  managers: {}\n", json!(managers))
 }
 
 /// The settings of the manager of a fabric.
@@ -294,8 +294,12 @@ fn manager(lab: &Lab) -> Value {
     })
 }
 
-/// The settings of the control plane with these settings of `fabric`.
-fn config_with(dir: &Path, ports: &Ports, fabric: &str) -> String {
+/// The settings of a control plane without a fabric manager.
+///
+/// # Panics
+/// If the boot files cannot be written.
+#[must_use]
+pub fn config_without_fabric(dir: &Path, ports: &Ports) -> String {
     for name in ["vmlinuz", "initrd"] {
         // Simulated machines fetch only the boot script.
         std::fs::write(dir.join(name), name).expect("a boot file");
@@ -322,8 +326,7 @@ fn config_with(dir: &Path, ports: &Ports, fabric: &str) -> String {
          dhcp:\n      server:\n        subnets:\n        - network: 127.128.0.0/10\n          \
          pool: {{first: 127.190.0.1, last: 127.190.255.254}}\n\
          ssh_port: {ssh}\n\
-         policy: {{power_off_s: 1, tries: 2, backoff_s: 1, backoff_max_s: 2}}\n\
-         fabric:\n  {fabric}\n",
+         policy: {{power_off_s: 1, tries: 2, backoff_s: 1, backoff_max_s: 2}}\n",
         proxy = free_port(),
     )
 }
