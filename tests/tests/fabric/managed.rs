@@ -1,5 +1,6 @@
 //! rackwrightd with several fabrics, each with an OpenSM of its own: clusters are planned, partitioned and checked in the
-//! fabric of their nodes, or in all fabrics of their rails. A storage fabric beside them has an OpenSM too, which is left alone.
+//! fabric of their nodes, or in all fabrics of their rails. A storage fabric beside them has an OpenSM too, and is left
+//! alone.
 //!
 //! The control plane, the OpenSMs and the tools that read ports are the real ones; ibsim plays each fabric.
 
