@@ -12,6 +12,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use rackwright_fabric::{Diags, OpenSm, OpenSmSettings, Process, ToolSettings, Tools};
 use rackwright_infiniband::{Device, Fabric, FatTree, Guid, Plan, PortRef, Speed};
+use rackwright_site::model::{FabricPurpose, Site, SwitchId};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
@@ -93,8 +94,28 @@ impl Lab {
     }
 
     /// The fabric of a site with adapter GUIDs equal to those of the ports. ibsim plays its links at HDR.
-    pub async fn of_site(site: &rackwright_site::model::Site) -> Self {
-        let plan = rackwright_planner::cabling::plan(site).expect("a plan");
+    pub async fn of_site(site: &Site) -> Self {
+        Self::of_part(site, |_| true).await
+    }
+
+    /// One of the named fabrics of a site, as [`Lab::of_site`].
+    pub async fn of_fabric(site: &Site, name: &str) -> Self {
+        Self::of_part(site, |switch| {
+            let fabric = site.switch(switch).fabric;
+            fabric.is_some_and(|fabric| *site.fabric(fabric).name == *name)
+        })
+        .await
+    }
+
+    /// The fabrics of a site with this purpose, which must be connected, as [`Lab::of_site`]. A fabric without a name is for
+    /// compute.
+    pub async fn of_purpose(site: &Site, purpose: FabricPurpose) -> Self {
+        let compute = FabricPurpose::Compute;
+        Self::of_part(site, |switch| site.purpose_of(switch).unwrap_or(compute) == purpose).await
+    }
+
+    async fn of_part(site: &Site, is_part: impl Fn(SwitchId) -> bool) -> Self {
+        let plan = rackwright_planner::cabling::plan_of(site, is_part).expect("a plan");
         Self::play(plan, 1).await
     }
 
@@ -300,6 +321,35 @@ impl Lab {
             format!("ReLink {}", cable.a),
         ])
         .await;
+    }
+
+    /// Cuts all cables of a switch, as if it were off.
+    pub async fn switch_off(&mut self, switch: &str) {
+        let own = self.id_of(switch);
+        let ports = self.cabled_ports(switch).into_iter();
+        let commands: Vec<String> = ports.map(|port| format!("Unlink {own}[{port}]")).collect();
+        self.run_commands(&commands).await;
+    }
+
+    /// Puts a switch with another GUID in the place of one that is off, and plugs all cables in again.
+    pub async fn replace_switch(&mut self, switch: &str, guid: Guid) {
+        let own = self.id_of(switch);
+        let guid = guid.get();
+        // Port 0 is the switch itself.
+        let mut commands = vec![format!("Guid {own} {guid:#x}"), format!("Guid {own}[0] {guid:#x}")];
+        let ports = self.cabled_ports(switch).into_iter();
+        commands.extend(ports.map(|port| format!("ReLink {own}[{port}]")));
+        self.run_commands(&commands).await;
+    }
+
+    /// The ports of a device with a planned cable.
+    fn cabled_ports(&self, name: &str) -> Vec<u8> {
+        let fabric = self.plan.fabric();
+        let (ix, _) = fabric
+            .devices()
+            .find(|(_, known)| *known.name == *name)
+            .expect("a device");
+        fabric.neighbours(ix).map(|(own, _, _)| own).collect()
     }
 
     /// ibsim's id of a device.

@@ -32,7 +32,7 @@ fn two_customers_get_isolated_clusters_though_a_drive_and_a_cable_break() {
     let new_port = between(&output_text, "is replaced: its port has GUID ", " ");
     let expected = [
         "leaf-su4-r7 has 1 of 2 cables to spine-16: unit su04 gives 31 of 32 non-blocking nodes".to_owned(),
-        "stor-leaf-1 and 1 more leaf form a fabric beside the one with the most nodes".to_owned(),
+        "storage (4 nodes, storage)".to_owned(),
         format!("replaced {broken}: failed: write-image failed 2 times"),
         format!("replaced {uncabled}: cable {cable} is broken"),
         // The tests between the nodes find one more.
@@ -59,6 +59,10 @@ fn two_customers_get_isolated_clusters_though_a_drive_and_a_cable_break() {
             "the demo does not print {words:?}:\n{output_text}"
         );
     }
+    assert!(
+        !output_text.contains("beside the one with the most nodes"),
+        "{output_text}"
+    );
     let isolated = output_text
         .matches("each cluster's ports have its key, and no other port has it")
         .count();
@@ -66,4 +70,6 @@ fn two_customers_get_isolated_clusters_though_a_drive_and_a_cable_break() {
         isolated, 4,
         "three times with both clusters and once with one:\n{output_text}"
     );
+    let storage = "the storage fabric: 8 ports read, none has a key";
+    assert_eq!(output_text.matches(storage).count(), isolated, "{output_text}");
 }

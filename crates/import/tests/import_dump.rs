@@ -162,6 +162,26 @@ fn placement_can_work_with_what_was_imported() {
     }
 }
 
+/// The import of a hall of 100,000 nodes fits into a site file with much room: the text grows by its items, and 32 nodes have
+/// an item for each rail. The largest fabric of this test has the 256 leaves of 1,024 nodes.
+#[test]
+fn an_import_of_a_hundred_thousand_nodes_is_far_below_the_limit() {
+    let skus = sku_file(8);
+    let size = |hosts: u32| {
+        let imported = import(&dumped(&FatTree::rail_optimised(hosts)).1, Some(&skus));
+        assert_eq!(imported.site.map(|site| site.nodes.len()), Some(hosts as usize));
+        imported.text.len()
+    };
+    let (some, many) = (size(512), size(1024));
+    let each = (many - some).div_ceil(512);
+    let most = many + each * 100_000;
+    println!("512 nodes: {some} bytes, 1,024 nodes: {many} bytes, 100,000 nodes: about {most} bytes");
+    assert!(
+        most < rackwright_site::file::MAX_TOTAL_BYTES / 4,
+        "{each} bytes for each further node"
+    );
+}
+
 #[test]
 fn what_a_dump_does_not_say_is_told_where_it_is_to_be_filled_in() {
     let (_, dump) = dumped(&FatTree::rail_optimised(2));

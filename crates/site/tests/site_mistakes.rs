@@ -267,6 +267,26 @@ fn one_mistake_is_one_finding_with_its_remedy() {
     }
 }
 
+#[test]
+fn an_unclosed_quote_is_told_where_it_was_opened() {
+    let fix = "close the quote; the rest of this file was not checked";
+    for (from, to, expected) in [
+        (
+            "name: n,",
+            "name: \"n,",
+            "8: this is not YAML: the quote that is opened here is not closed",
+        ),
+        (
+            "racks: [{name: r,",
+            "racks: [{name: 'r,",
+            "3: this is not YAML: the quote that is opened here goes on to line 6, column 80",
+        ),
+    ] {
+        let found = words(&GOOD.replacen(from, to, 1));
+        assert_eq!(found, [format!("{expected} | {fix}")], "{to}");
+    }
+}
+
 /// A site of 32 nodes with outlets, HCAs and cables, all of one SKU.
 fn generated() -> String {
     site_file(&Request::new(ReferenceSku::DgxH100, 32)).unwrap()

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rackwright_fabric::FabricManager as _;
 use rackwright_infiniband::Guid;
-use rackwright_site::model::{Redundancy, Site as Model};
+use rackwright_site::model::{FabricPurpose, Redundancy, Site as Model};
 use rackwright_tests::fabric::{Lab, folder};
 use rackwright_tests::hall::{
     Ports, config, describe_irregular, enrolment, image, keys_of_clusters, keys_of_ports, read, simulate, with_port,
@@ -67,7 +67,10 @@ struct Demo {
     /// The site file.
     text: String,
     hall: Model,
+    /// The compute fabric.
     lab: Lab,
+    /// The storage fabric with an OpenSM of its own, and the partition file of this OpenSM at the start.
+    storage: (Lab, String),
     simulator: Child,
     site: Site,
     /// Nodes of each cluster, from the plan made before the start.
@@ -114,11 +117,13 @@ impl Demo {
             hall.cables.len()
         );
         let planned = plan(dir);
-        say("ibsim plays exactly these cables, and OpenSM brings the fabric up.");
+        say("ibsim plays exactly these cables. The compute fabric and the storage fabric have an OpenSM each.");
         let begun = Instant::now();
-        let lab = Lab::of_site(&hall).await;
+        let lab = Lab::of_purpose(&hall, FabricPurpose::Compute).await;
+        let storage = Lab::of_purpose(&hall, FabricPurpose::Storage).await;
+        let partitions = std::fs::read_to_string(storage.partitions_file()).expect("its partitions");
         println!(
-            "OpenSM has swept the fabric after {:.1} s",
+            "both have swept their fabric after {:.1} s",
             begun.elapsed().as_secs_f64()
         );
         say("The machines are switched off; each has a BMC that speaks Redfish. One of them has a broken drive.");
@@ -146,6 +151,7 @@ impl Demo {
             text,
             hall,
             lab,
+            storage: (storage, partitions),
             simulator,
             site,
             planned,
@@ -158,6 +164,7 @@ impl Demo {
         self.site.stop().await;
         self.simulator.kill().await.expect("the simulator ends");
         self.lab.stop().await;
+        self.storage.0.stop().await;
     }
 
     fn path(&self, name: &str) -> String {
@@ -178,14 +185,13 @@ impl Demo {
     async fn story(&mut self) {
         let (site, nodes) = (self.path("site.yaml"), self.path("nodes.yaml"));
         say("This hall lacks a cable between leaf-su4-r7 and spine-16, and has a storage fabric beside.");
-        println!("The check of the site file names each such part in a warning, and what it costs. The rest is used.");
+        println!("The check of the site file names the absent cable in a warning, and its cost. The rest is used.");
         println!(
-            "(One OpenSM manages one subnet, and the control plane has one fabric manager. Therefore one cable, `join`,"
+            "The site file gives the storage fabric its purpose, so no cluster gets a link or a key there. The settings of"
         );
         println!(
-            "connects the storage fabric to the compute fabric here. A storage fabric with an OpenSM of its own would not"
+            "the control plane name the OpenSM of the compute fabric alone, and that of the storage fabric is left alone."
         );
-        println!("be seen: leave it out of the site file.)");
         self.run(&["site", "validate", &site]);
         say("The site is applied; the machines are found by their BMCs and inspected.");
         self.run(&["site", "apply", &site, "--yes", "--quiet"]);
@@ -460,8 +466,8 @@ impl Demo {
         true
     }
 
-    /// Reads every port's table without the control plane and compares it with the expected one of each cluster. Returns the
-    /// ports of each key.
+    /// Reads every port's table without the control plane and compares it with the expected one of each cluster. The storage
+    /// fabric is as at the start. Returns the ports of each key.
     async fn isolated(&mut self, clusters: &[&str]) -> BTreeMap<u16, BTreeSet<Guid>> {
         say("Every port of the fabric is read, past the control plane: who has which partition key?");
         let reading = self.lab.opensm().tables().await.expect("tables");
@@ -476,6 +482,15 @@ impl Demo {
             println!("each cluster's ports have its key, and no other port has it");
         } else {
             println!("that is NOT what the clusters should have");
+            self.failed = true;
+        }
+        let (storage, partitions) = &self.storage;
+        let now = std::fs::read_to_string(storage.partitions_file()).unwrap_or_default();
+        let tables = storage.opensm().tables().await.expect("tables").tables;
+        if now == *partitions && tables.unread.is_empty() && keys_of_ports(&tables).is_empty() {
+            println!("the storage fabric: {} ports read, none has a key", tables.read.len());
+        } else {
+            println!("the storage fabric is NOT as at the start");
             self.failed = true;
         }
         keys

@@ -4,6 +4,9 @@
 //! The control plane, OpenSM and the tools that read its ports are the real ones; ibsim plays the fabric. Times that the
 //! control plane stored are compared with times of the test, so that a slow computer changes no result.
 
+#[path = "replaced.rs"]
+mod replaced;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -30,8 +33,6 @@ const NODES: usize = 9;
 const ENROLLED: [usize; 4] = [0, 1, 4, 8];
 /// The attacker sits at an adapter of this node, which has no machine.
 const ATTACKER: usize = 6;
-/// The position of the replaced adapter in its node.
-const REPLACED: usize = 5;
 /// Seconds of the machines' time per real second.
 const SPEED: u32 = 200;
 /// Checks follow each other closely. A reading of all ports without a cause does not fall into the test.
@@ -81,7 +82,9 @@ async fn each_attack_on_opensm_is_seen_reported_repaired_and_recorded() {
     hall.killed().await;
     hall.second_manager().await;
     hall.port_flap().await;
+    hall.replaced_cables().await;
     hall.replaced_adapter().await;
+    hall.replaced_switch().await;
     hall.stop().await;
 }
 
@@ -298,80 +301,6 @@ impl Attacked {
             concerned: &["alpha", "beta"],
         };
         self.judge_seen("a second subnet manager", at, &breaches).await;
-    }
-
-    /// A customer's port goes and comes again: no breach, but its cluster is degraded meanwhile.
-    async fn port_flap(&mut self) {
-        let [node, _, adapter] = self.names(ENROLLED[1], 3);
-        let cluster = self.cluster_of(&node);
-        let cable = self.lab.cable(&adapter, 1);
-        let begun = SystemTime::now();
-        self.lab.unlink(&cable).await;
-        self.until(&cluster, "CLUSTER_STATE_DEGRADED").await;
-        let faults = self.site.json(["fabric", "faults"]);
-        let mut open = faults["faults"].as_array().expect("faults").iter();
-        let absent = open.find(|fault| text(fault, "kind") == "port-absent");
-        let since = absent.and_then(|fault| time(&fault["since"]));
-        let since = since.unwrap_or_else(|| panic!("no port is absent: {faults}"));
-        assert!(since >= begun && since <= SystemTime::now(), "{faults}");
-        self.lab.relink(&cable).await;
-        self.until(&cluster, "CLUSTER_STATE_READY").await;
-        for kind in ["fabric.port-absent", "fabric.port-back"] {
-            let events = self.events_of_kind(kind).into_iter();
-            let messages: Vec<String> = events.map(|event| text(&event, "message").to_owned()).collect();
-            assert!(
-                messages.len() == 1 && messages[0].contains(&node),
-                "{kind}: {messages:?}"
-            );
-        }
-        self.no_breach("a port that goes and comes").await;
-    }
-
-    /// A customer's adapter is replaced: its cluster is degraded until the site file has the port GUID and the port the key.
-    async fn replaced_adapter(&mut self) {
-        let [name, hca, adapter] = self.names(ENROLLED[3], REPLACED);
-        let former = self.port(ENROLLED[3], REPLACED);
-        let new = Guid::new(former.get() + 0x0f00_0000).expect("a GUID");
-        let cluster = self.cluster_of(&name);
-        self.lab.replace_adapter(&adapter, new).await;
-        self.until(&cluster, "CLUSTER_STATE_DEGRADED").await;
-        // The first comparison may fall between the loss of the former port and the link of the new one.
-        let needed = format!("`guids: {{{hca}: {new}}}` of node {name}");
-        let names_it = |hall: &Self| {
-            let cluster = hall.site.json(["cluster", "get", &cluster]);
-            text(&cluster["status"], "reason").contains(&needed)
-        };
-        self.wait(&format!("{cluster} needs {needed}"), names_it).await;
-        let tables = self.lab.opensm().tables().await.expect("tables").tables;
-        let holders = keys_of_ports(&tables);
-        assert!(tables.read.contains_key(&new) && holders.values().all(|ports| !ports.contains(&new)));
-
-        let line = format!("{hca}: {former}");
-        assert_eq!(self.text.matches(&line).count(), 1, "{line} is in the site file once");
-        self.text = self.text.replace(&line, &format!("{hca}: {new}"));
-        self.model = read(&self.text);
-        assert_eq!(self.port(ENROLLED[3], REPLACED), new);
-        std::fs::write(&self.site_file, &self.text).expect("the site file");
-        self.site.cli([
-            "site",
-            "apply",
-            &self.site_file.display().to_string(),
-            "--yes",
-            "--quiet",
-        ]);
-        self.until(&cluster, "CLUSTER_STATE_READY").await;
-        self.isolated().await;
-        // Degraded from the loss of the port until the new one was read with the key.
-        let events = self.events_of(None).into_iter();
-        let of_cluster = events.filter(|event| text(event, "target") == format!("clusters/{cluster}"));
-        let steps: Vec<String> = of_cluster
-            .map(|event| match text(&event, "kind") {
-                "cluster.ports" => "ports".to_owned(),
-                _ => text(&event["attributes"], "to").to_owned(),
-            })
-            .collect();
-        assert_eq!(steps, ["degraded", "ports", "ready"]);
-        self.no_breach("a replaced adapter").await;
     }
 
     /// Makes an attack while rackwrightd stands still, so that its next check finds all of the attack. Returns the time before

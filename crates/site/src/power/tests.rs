@@ -207,6 +207,30 @@ fn a_reservation_is_all_or_nothing_and_says_what_is_in_the_way() {
 }
 
 #[test]
+fn an_overloaded_line_is_said_in_amperes() {
+    let site = site(
+        "site: {name: s}
+rooms: [{name: h}]
+racks: [{name: r, room: h}]
+power:
+- {name: u, kind: utility, feed: A, watts: 60 kW}
+- {name: p, kind: rack-pdu, parent: u, rack: r, volts: 415, amps: 32, phases: 3, outlets: [{name: '[1-3]', phase: L1}]}
+skus: [{name: k, power: {max_watts: 2500}, psus: {count: 1, watts: 2500, needed: 1}, height_units: 1}]
+nodes: [{name: 'n[1-3]', sku: k, rack: r, unit: [1, 2, 3], psus: ['p/[1-3]']}]
+customers: [{name: c}]
+",
+    );
+    let mut ledger = Ledger::new(&site);
+    let customer = CustomerId(0);
+    // 2,500 W at 240 V are 10.4 A. Of 32 A, 80 % may be used all the time.
+    assert_eq!(refused(&mut ledger, &site, &[(0, customer), (1, customer)]), [""; 0]);
+    assert_eq!(
+        refused(&mut ledger, &site, &[(2, customer)]),
+        ["L1 of rack-pdu p would need 31.3 A, can carry 25.6 A"]
+    );
+}
+
+#[test]
 fn promises_are_kept_at_every_ancestor_and_only_where_they_were_made() {
     let mut text = SMALL.replace(
         "{name: ub, kind: utility, feed: B, watts: 20 kW}",
