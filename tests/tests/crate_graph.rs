@@ -78,6 +78,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "ipmi",
             "lifecycle",
             "netboot",
+            "oidc",
             "pattern",
             "placement",
             "planner",
