@@ -1,4 +1,5 @@
-// A real OpenID Connect provider for tests, on loopback: one client, and accounts whose groups are given.
+// A real OpenID Connect provider for tests, on loopback: one client, and accounts whose groups are given. It has logins by a
+// browser, and with a device code.
 //
 //   node provider.mjs PORT REDIRECT_URL '{"ann": ["ops"], "uma": []}'
 //
@@ -16,7 +17,7 @@ const provider = new Provider(issuer, {
       client_id: "rackwright",
       client_secret: "a secret of the test",
       redirect_uris: [redirectUrl],
-      grant_types: ["authorization_code"],
+      grant_types: ["authorization_code", "urn:ietf:params:oauth:grant-type:device_code"],
       response_types: ["code"],
     },
   ],
@@ -28,7 +29,8 @@ const provider = new Provider(issuer, {
     groups: ["groups"],
   },
   cookies: { keys: ["only for tests"] },
-  features: { devInteractions: { enabled: false } },
+  // The pages of logins with a device code are the provider's own.
+  features: { devInteractions: { enabled: false }, deviceFlow: { enabled: true } },
   async findAccount(_context, id) {
     if (!(id in accounts)) {
       return undefined;

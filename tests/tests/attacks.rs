@@ -19,6 +19,8 @@ mod certificates;
 mod claims;
 #[path = "attacks/components.rs"]
 mod components;
+#[path = "attacks/device_logins.rs"]
+mod device_logins;
 #[path = "attacks/drives.rs"]
 mod drives;
 #[path = "attacks/erase.rs"]

@@ -79,6 +79,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "ipmi",
             "lifecycle",
             "netboot",
+            "oidc",
             "pattern",
             "placement",
             "planner",

@@ -56,6 +56,7 @@ const CRATES: &[Crate] = &[
                     "hall",
                     "invite",
                     "keys",
+                    "login_provider",
                     "measured_boot",
                     "metrics",
                     "rights",

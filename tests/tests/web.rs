@@ -8,6 +8,8 @@ mod browser;
 mod cluster;
 #[path = "web/curl.rs"]
 mod curl;
+#[path = "web/devices.rs"]
+mod devices;
 #[path = "web/foreign.rs"]
 mod foreign;
 #[path = "web/forms.rs"]

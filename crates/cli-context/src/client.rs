@@ -114,11 +114,16 @@ impl Client {
             )
         })?;
         if validity.ended(units::now()) {
+            let message = format!(
+                "the credential of context `{name}` ended at {}",
+                units::stamp_seconds(validity.not_after)
+            );
+            if context.oidc {
+                let hint = format!("run `rackwright login --oidc --name {name}`");
+                return Err(CliError::credential(message, hint));
+            }
             return Err(CliError::credential(
-                format!(
-                    "the credential of context `{name}` ended at {}",
-                    units::stamp_seconds(validity.not_after)
-                ),
+                message,
                 "ask an operator for a token (`rackwright token create`) and run `rackwright login` with it; if no operator \
                  can log in any more, run `rackwrightd invite-operator --reason TEXT` on the control plane's host",
             ));
@@ -128,14 +133,11 @@ impl Client {
         } else {
             &global.server
         };
-        let client = Self::new(
-            servers,
-            &context,
-            credential,
-            global.call_timeout,
-            Some(Home { dir, context: name }),
-        )?;
-        if validity.due(units::now())
+        let is_renewed = !context.oidc;
+        let home = is_renewed.then_some(Home { dir, context: name });
+        let client = Self::new(servers, &context, credential, global.call_timeout, home)?;
+        if is_renewed
+            && validity.due(units::now())
             && let Err(error) = client.renew().await
         {
             let ends = units::stamp_seconds(validity.not_after);
@@ -146,7 +148,9 @@ impl Client {
             ));
         }
         let client = Arc::new(client);
-        tokio::spawn(Self::keep_renewed(Arc::downgrade(&client)));
+        if is_renewed {
+            tokio::spawn(Self::keep_renewed(Arc::downgrade(&client)));
+        }
         Ok(client)
     }
 
@@ -162,6 +166,7 @@ impl Client {
             tls_name: tls_name.map(str::to_owned),
             member: String::new(),
             role: String::new(),
+            oidc: false,
         };
         let credential = Credential {
             ca_pem,
@@ -203,6 +208,11 @@ impl Client {
             connection: tokio::sync::Mutex::default(),
             home,
         })
+    }
+
+    /// Whether this client renews its certificate.
+    pub fn is_renewing(&self) -> bool {
+        self.home.is_some()
     }
 
     /// The first endpoint, as a URL.

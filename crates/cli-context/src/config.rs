@@ -40,6 +40,9 @@ pub struct Context {
     pub tls_name: Option<String>,
     pub member: String,
     pub role: String,
+    /// A login at the identity provider gave the certificate. It is not renewed: the provider decides about each login.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub oidc: bool,
 }
 
 /// The PEM texts of a context.
@@ -157,6 +160,12 @@ impl ConfigDir {
         })
     }
 
+    /// The certificates of the authorities that a context trusts, in PEM.
+    pub fn authorities(&self, name: &str) -> Result<String, CliError> {
+        let file = self.path.join(format!("{name}.ca.pem"));
+        fs::read_to_string(&file).map_err(|error| CliError::file("read", &file, error))
+    }
+
     pub fn store_credential(&self, name: &str, credential: &Credential) -> Result<(), CliError> {
         self.store_authorities(name, &credential.ca_pem)?;
         self.store_identity(name, &credential.identity_pem)
@@ -233,6 +242,7 @@ mod tests {
             tls_name: None,
             member: "ann".into(),
             role: "operator".into(),
+            oidc: false,
         };
         let config = Config {
             current_context: "lab".into(),

@@ -29,7 +29,7 @@ pub struct Cli {
 pub enum Command {
     /// The hall in one screen: nodes, clusters, alarms, failures
     Status,
-    /// Log in: exchange a one-time token for a credential
+    /// Log in with a one-time token, or at the site's identity provider
     Login(auth::login::LoginArgs),
     /// Show your member name and role at the server
     Whoami,

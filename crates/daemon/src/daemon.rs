@@ -18,7 +18,7 @@ use rackwright_ground::start::other::{self, OtherError};
 use rackwright_ground::start::pause::Pause;
 use rackwright_ground::start::restored::{self, AgeError};
 use rackwright_ground::telemetry::Traces;
-use rackwright_ground::{clock, keys, uploads, user_data};
+use rackwright_ground::{clock, keys, login_provider, uploads, user_data};
 use rackwright_identity::{ClientAuth, ServerCertificate, server_config};
 use rackwright_lifecycle::seconds;
 use rackwright_nodes::{bmc_work, boot, console, ethernet, firmware_settings, replicas, runner};
@@ -212,7 +212,7 @@ async fn web_console(
         }
         _ => certificate.clone(),
     };
-    let checked = rackwright_grpc::check_login_provider(core).await;
+    let checked = login_provider::check_files(core).await;
     checked.map_err(data("the login provider"))?;
     let tls = server_config(certificate, core.keys.authority.client_trust(), ClientAuth::Off);
     let tls = tls.map_err(|e| data("TLS settings")(e.into()))?;

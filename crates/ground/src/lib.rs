@@ -20,6 +20,7 @@ pub mod intent;
 pub mod invite;
 pub mod keys;
 pub mod local_user;
+pub mod login_provider;
 pub mod measured_boot;
 pub mod metrics;
 pub mod open;

@@ -31,6 +31,8 @@ use super::connection::{Peer, identity_of};
 pub const OPEN: &[&str] = &[
     "/rackwright.v1.AgentService/Register",
     "/rackwright.v1.AuthService/RedeemToken",
+    "/rackwright.v1.AuthService/BeginDeviceLogin",
+    "/rackwright.v1.AuthService/FinishDeviceLogin",
     "/rackwright.v1.ControlService/ProveDatabase",
     "/rackwright.v1.SessionService/OpenSession",
     "/grpc.health.v1.Health/Check",

@@ -46,6 +46,8 @@ const SENSITIVE: &[&str] = &[
 ];
 /// Calls that commit changes even if they fail, so the outcome is unknown at the commit.
 const RECORDED_SEPARATELY: &[&str] = &["AgentService/Register", "ControlService/ProveDatabase"];
+/// Calls that a program repeats until something has happened: without a change, an answer is no record of its own.
+const QUESTIONS: &[&str] = &["AuthService/FinishDeviceLogin"];
 /// Longest message about an outcome, in bytes.
 const MESSAGE_MAX: usize = 300;
 
@@ -152,7 +154,7 @@ async fn record(core: &Core, call: &Call, headers: &HeaderMap) -> Result<(), Sta
     let status = Status::from_header_map(headers).unwrap_or_else(|| Status::ok(""));
     let code = status.code();
     let is_refused = matches!(code, Code::PermissionDenied | Code::Unauthenticated);
-    let is_done = code == Code::Ok && call.is_written();
+    let is_done = code == Code::Ok && (call.is_written() || QUESTIONS.contains(&call.method.as_str()));
     if is_done || (call.recorded == Recorded::IfRefused && !is_refused) {
         return Ok(());
     }

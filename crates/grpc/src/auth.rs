@@ -1,4 +1,5 @@
-//! `AuthService`: exchanges one-time tokens for client certificates, and manages members.
+//! `AuthService`: exchanges one-time tokens for client certificates, and manages members. `device_login` has the logins with a
+//! device code.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,10 +72,10 @@ impl Auth {
     }
 
     /// Issues a certificate, in the transaction that stores its end.
-    async fn credential(
+    pub(super) async fn credential(
         &self,
         tx: &mut WriteTx,
-        csr_pem: &str,
+        (csr_pem, lifetime): (&str, Duration),
         (member, epoch): (&str, u64),
         row: &MemberRow,
     ) -> Result<v1::Credential, ApiError> {
@@ -83,11 +84,7 @@ impl Auth {
         let identity = ClientIdentity::member(member, epoch).map_err(|e| ApiError::invalid("member", e.to_string()))?;
         let key = ClientKey::of_request(csr_pem).map_err(|e| ApiError::invalid("csr_pem", e.to_string()))?;
         let now = clock::system_time(clock::now());
-        let issued = self
-            .0
-            .keys
-            .authority
-            .issue_client(&key, &identity, now, MEMBER_LIFETIME);
+        let issued = self.0.keys.authority.issue_client(&key, &identity, now, lifetime);
         let issued = issued.map_err(|e| ApiError::invalid("csr_pem", e.to_string()))?;
         let ends_at = clock::timestamp(issued.validity.not_after);
         if !tx.record_member_cert(member, epoch, ends_at, &issued.authority).await? {
@@ -150,7 +147,8 @@ impl Auth {
             .ok_or_else(refuse)?;
         // A malformed request drops the transaction, so the token stays unused.
         let member = (token.subject.as_str(), epoch);
-        let credential = self.credential(&mut tx, &request.csr_pem, member, &row).await?;
+        let request = (request.csr_pem.as_str(), MEMBER_LIFETIME);
+        let credential = self.credential(&mut tx, request, member, &row).await?;
         tx.add_event(&EventRow {
             at: now,
             kind: EventKind::SecurityMemberJoined,
@@ -170,7 +168,9 @@ impl Auth {
         };
         let mut tx = self.0.store.write().await?;
         let member = (caller.name.as_str(), caller.epoch);
-        let credential = self.credential(&mut tx, csr_pem, member, &row).await?;
+        let credential = self
+            .credential(&mut tx, (csr_pem, MEMBER_LIFETIME), member, &row)
+            .await?;
         self.0.commit(tx).await?;
         Ok(credential)
     }
@@ -182,11 +182,26 @@ impl AuthService for Auth {
         Ok(Response::new(self.redeem(request.into_inner()).await?))
     }
 
+    async fn begin_device_login(
+        &self,
+        request: Request<v1::BeginDeviceLoginRequest>,
+    ) -> Answer<v1::BeginDeviceLoginResponse> {
+        Ok(Response::new(self.begin_device(request).await?))
+    }
+
+    async fn finish_device_login(
+        &self,
+        request: Request<v1::FinishDeviceLoginRequest>,
+    ) -> Answer<v1::FinishDeviceLoginResponse> {
+        Ok(Response::new(self.finish_device(request).await?))
+    }
+
     async fn renew_credential(
         &self,
         request: Request<v1::RenewCredentialRequest>,
     ) -> Result<Response<v1::Credential>, Status> {
         let caller = caller::certified(&self.0, &request).await?;
+        caller::check_invited(&self.0, &caller).await?;
         Ok(Response::new(self.renew(&caller, &request.get_ref().csr_pem).await?))
     }
 
@@ -218,7 +233,7 @@ impl AuthService for Auth {
             return Err(ApiError::Forbidden(format!("{message}: use `rackwright token create`")).into());
         }
         if present.as_ref().is_some_and(|present| present.origin.is_some()) {
-            let fault = "logs in by the identity provider, and gets no certificate; choose another name";
+            let fault = "logs in by the identity provider, and takes no invitation; choose another name";
             return Err(ApiError::Taken(vec![("member".into(), fault.into())]).into());
         }
         if present.is_some_and(|present| present.given.customer != row.customer) {

@@ -116,6 +116,24 @@ pub async fn certified<T>(core: &Core, request: &Request<T>) -> Result<Caller, A
     Ok(caller)
 }
 
+/// Refuses members of the identity provider, for calls that prolong a login: the provider decides about each of their logins.
+///
+/// # Errors
+/// The member logs in by the identity provider, or the database failed.
+pub async fn check_invited(core: &Core, caller: &Caller) -> Result<(), ApiError> {
+    let present = core.store.member(&caller.name).await?;
+    let Some(origin) = present.and_then(|member| member.origin) else {
+        return Ok(());
+    };
+    let message = format!("{:?} logs in by the identity provider {}", caller.name, origin.issuer);
+    let hint = "log in there again: with `rackwright login --oidc`, or on the login page of the web console";
+    Err(ApiError::precondition(
+        format!("members/{}", caller.name),
+        message,
+        hint,
+    ))
+}
+
 /// Refuses API keys, for calls that give or end another access: a stolen key ends with its deletion.
 ///
 /// # Errors

@@ -24,6 +24,7 @@ mod control;
 mod convert;
 mod credentials;
 mod customer_view;
+mod device_login;
 mod discovery;
 mod doubts;
 mod enrolment;
@@ -45,6 +46,9 @@ mod names;
 mod nodes;
 mod operations;
 mod paused;
+#[cfg(test)]
+#[path = "../../oidc/tests/provider/mod.rs"]
+mod played_provider;
 mod power;
 mod sessions;
 mod settings;
@@ -127,8 +131,6 @@ const CALLS: u32 = 128;
 const BROWSER_CALLS: u32 = 32;
 /// Largest headers of a call, in bytes.
 const HEADERS: u32 = 16 << 10;
-
-pub use self::web::check_login_provider;
 
 /// A listener with its TLS settings.
 pub type Listening = (TcpListener, Arc<rustls::ServerConfig>);

@@ -91,19 +91,20 @@ pub async fn list_tokens(
     })
 }
 
-/// Whether an operator has a valid certificate. A certificate of epoch 0 without a stored end is older than that field, and
-/// counts as valid.
+/// Whether an operator was invited and has a valid certificate. A certificate of epoch 0 without a stored end is older than
+/// that field, and counts as valid. One that an identity provider's login gave does not count: it ends within hours.
 fn can_log_in(operator: &MemberRecord, now: Timestamp) -> bool {
-    match operator.certificate_ends_at {
-        Some(end) => end > now,
-        None => operator.epoch == 0,
-    }
+    operator.origin.is_none()
+        && match operator.certificate_ends_at {
+            Some(end) => end > now,
+            None => operator.epoch == 0,
+        }
 }
 
 /// The member to change, locked.
 struct Target {
     member: MemberRecord,
-    /// No other operator has a certificate that is valid. Operators of a provider have none.
+    /// No other invited operator has a certificate that is valid.
     is_last_operator: bool,
 }
 

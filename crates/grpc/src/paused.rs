@@ -29,8 +29,10 @@ const READS: &[&str] = &[
 /// Other calls that are answered: reads with another name, calls that an operator needs to end the pause, and calls
 /// that remove rights, because a restored database may contain members with rights that had ended.
 const OTHERS: &[&str] = &[
+    "AuthService/BeginDeviceLogin",
     "AuthService/DeleteMember",
     "AuthService/DeleteToken",
+    "AuthService/FinishDeviceLogin",
     "AuthService/RedeemToken",
     "AuthService/RenewCredential",
     "AuthService/RevokeMember",
@@ -107,8 +109,10 @@ mod tests {
     /// All calls that are answered during a pause, except get, list and explain.
     const ANSWERED: &[&str] = &[
         "AuditService/StreamAudit",
+        "AuthService/BeginDeviceLogin",
         "AuthService/DeleteMember",
         "AuthService/DeleteToken",
+        "AuthService/FinishDeviceLogin",
         "AuthService/RedeemToken",
         "AuthService/RenewCredential",
         "AuthService/RevokeMember",

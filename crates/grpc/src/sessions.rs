@@ -1,7 +1,5 @@
 //! `SessionService`: sessions of browsers, and API keys.
 
-mod provider;
-
 use std::sync::Arc;
 
 use rackwright_api::v1;
@@ -11,6 +9,7 @@ use rackwright_ground::audit::call;
 use rackwright_ground::clock;
 use rackwright_ground::config::web;
 use rackwright_ground::core::Core;
+use rackwright_ground::login_provider::ProviderLogin;
 use rackwright_identity::{Token, TokenHash};
 use rackwright_lifecycle::{CustomerId, EventKind, seconds};
 use rackwright_store::{EventRow, MemberRow, SessionFilter, SessionKind, SessionRow, TokenRow, WriteTx};
@@ -22,8 +21,6 @@ use super::caller::{self, Caller};
 use super::connection::{Login, Peer};
 use super::names::{self, Pages};
 use super::{convert, grants};
-
-pub use self::provider::ProviderLogin;
 
 /// The purpose of login tokens in the common token table.
 const LOGIN: &str = "login";
@@ -139,6 +136,13 @@ impl Sessions {
         }
         let of = (member.name.as_str(), member.epoch, &member.given.customer);
         self.open_session_of(tx, of, browser).await
+    }
+
+    /// Opens a session for a person of the identity provider, as the person's member.
+    async fn open_by_provider(&self, login: &ProviderLogin, browser: Browser) -> Result<Opened, ApiError> {
+        let (tx, of) = login.member(&self.0).await?;
+        self.open_session_of(tx, (&of.member, of.epoch, &of.rights.customer), browser)
+            .await
     }
 
     /// Opens a session of a member: name, epoch and customer.
@@ -279,6 +283,7 @@ impl SessionService for Sessions {
         request: Request<v1::CreateLoginTokenRequest>,
     ) -> Answer<v1::CreateLoginTokenResponse> {
         let caller = caller::certified(&self.0, &request).await?;
+        caller::check_invited(&self.0, &caller).await?;
         let request = request.into_inner();
         let call = MutatingCall::new(
             &self.0,

@@ -25,6 +25,7 @@ use tonic::{Code, Response, Status};
 use tower::ServiceExt as _;
 
 use crate::feature_tests::clusters::{build, hall, names};
+use crate::test_calls::OPEN;
 
 mod power;
 
@@ -94,13 +95,6 @@ const OWN: &[&str] = &[
     "SessionService/ListApiKeys",
     "SessionService/ListSessions",
 ];
-/// Calls that need no certificate; they check no role.
-pub(super) const OPEN: &[&str] = &[
-    "AuthService/RedeemToken",
-    "AgentService/Register",
-    "ControlService/ProveDatabase",
-    "SessionService/OpenSession",
-];
 
 /// A client that calls the services as a member.
 macro_rules! as_member {
@@ -128,7 +122,7 @@ fn as_holder(
     as_identity(core, rackwright_identity::identify(&leaf).unwrap())
 }
 
-fn as_identity(
+pub(super) fn as_identity(
     core: &Arc<Core>,
     identity: ClientIdentity,
 ) -> impl GrpcService<tonic::body::Body, ResponseBody = tonic::body::Body, Error = std::convert::Infallible, Future: Send>

@@ -1,4 +1,4 @@
-//! For tests: an operator's calls without a connection, through the same steps as every mutating call.
+//! For tests: the calls that need no certificate, and an operator's calls without a connection, through the same steps as every mutating call.
 
 use std::sync::Arc;
 
@@ -15,6 +15,16 @@ use super::caller::Caller;
 use super::clusters::Clusters;
 use super::nodes::Nodes;
 use super::operations::Operations;
+
+/// Calls that need no certificate; they check no role.
+pub const OPEN: &[&str] = &[
+    "AgentService/Register",
+    "AuthService/BeginDeviceLogin",
+    "AuthService/FinishDeviceLogin",
+    "AuthService/RedeemToken",
+    "ControlService/ProveDatabase",
+    "SessionService/OpenSession",
+];
 
 /// A wish for a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

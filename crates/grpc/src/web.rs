@@ -13,8 +13,6 @@
 mod oidc;
 mod pages;
 
-pub use self::oidc::check_login_provider;
-
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -67,8 +65,6 @@ pub struct Site {
     calls: CallLimiter,
     secrets: SecretLimiter,
     uses: NotedUses,
-    /// The provider of logins. `None`: the settings have none.
-    provider: Option<oidc::Provider>,
 }
 
 impl Site {
@@ -82,7 +78,6 @@ impl Site {
             calls: CallLimiter::default(),
             secrets: SecretLimiter::default(),
             uses: NotedUses::default(),
-            provider: oidc::Provider::new(core),
         }))
     }
 
@@ -402,7 +397,7 @@ fn check_own_post(request: &Request<Body>) -> Result<(), Box<Response<Body>>> {
 }
 
 /// The host of an address, for the limit of refused logins: a host has all addresses of an IPv6 /64 network.
-fn host(address: IpAddr) -> String {
+pub(super) fn host(address: IpAddr) -> String {
     match counted_address(address) {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(network) => format!("{network}/64"),

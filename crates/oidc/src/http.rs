@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openidconnect::http::Uri;
+use openidconnect::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use openidconnect::{AsyncHttpClient, HttpRequest, HttpResponse};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
@@ -69,7 +70,7 @@ impl Http {
     }
 
     /// Whether an address may be asked: by TLS, or on this host if the provider is there without TLS.
-    fn may_ask(&self, uri: &Uri) -> bool {
+    pub(crate) fn may_ask(&self, uri: &Uri) -> bool {
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let is_local = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
         match uri.scheme_str() {
@@ -77,6 +78,22 @@ impl Http {
             Some("http") => self.is_plain && is_local,
             _ => false,
         }
+    }
+
+    /// Sends a form. `authorization` is the value of that header.
+    pub(crate) async fn post(
+        &self,
+        url: &str,
+        authorization: Option<&str>,
+        form: String,
+    ) -> Result<HttpResponse, HttpError> {
+        let mut request = openidconnect::http::Request::post(url)
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        if let Some(authorization) = authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        self.answer(request.body(form.into_bytes())?).await
     }
 
     async fn answer(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {

@@ -1,21 +1,25 @@
-//! Logins by an OpenID Connect provider: the authorization code flow with PKCE.
+//! Logins by an OpenID Connect provider: the authorization code flow with PKCE, and device codes.
 //!
-//! A login has two halves. [`Client::begin`] gives the address to which the browser goes, and [`Client::finish`] turns the
+//! A login of a browser has two halves. [`Client::begin`] gives the address to which the browser goes, and [`Client::finish`] turns the
 //! provider's answer into a [`Person`]. Between the two, the caller keeps [`LoginSecrets`] where only the same browser can
-//! present them. The protocol is in the crate `openidconnect`; this crate bounds its HTTP, keeps the provider's keys, and
+//! present them. A login with a device code is for a program without a browser: [`Client::begin_device`] gives an address and
+//! a code for the person, and [`Client::ask_device`] asks whether the person has allowed the login. The protocol is in the crate `openidconnect`; this crate bounds its HTTP, keeps the provider's keys, and
 //! fixes which tokens are valid.
 
+mod device;
 mod http;
 mod provider;
 
-use openidconnect::core::{CoreAuthenticationFlow, CoreClientAuthMethod, CoreGenderClaim, CoreJwsSigningAlgorithm};
+use openidconnect::core::{CoreAuthenticationFlow, CoreGenderClaim, CoreJwsSigningAlgorithm};
 use openidconnect::{
     AccessToken, AuthType, AuthorizationCode, ClaimsVerificationError, ClientId, ClientSecret, CsrfToken,
-    IdTokenVerifier, Nonce, OAuth2TokenResponse as _, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
-    SignatureVerificationError, TokenResponse as _, UserInfoClaims, UserInfoError,
+    IdTokenVerifier, Nonce, NonceVerifier as _, OAuth2TokenResponse as _, PkceCodeChallenge, PkceCodeVerifier,
+    RedirectUrl, Scope, SignatureVerificationError, TokenResponse as _, UserInfoClaims, UserInfoError,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
+
+pub use self::device::{DeviceAnswer, DeviceLogin};
 
 use self::http::Http;
 use self::provider::{Claims, IdToken, Known, Protocol, Provider, TokenAnswer};
@@ -137,16 +141,10 @@ impl Client {
     fn protocol(&self, known: &Known) -> Result<Protocol, LoginError> {
         let secret = self.settings.client_secret.as_ref();
         let secret = secret.map(|secret| ClientSecret::new(secret.expose_secret().to_owned()));
-        let metadata = known.metadata.clone();
-        let methods = metadata
-            .token_endpoint_auth_methods_supported()
-            .cloned()
-            .unwrap_or_default();
-        // Without a list, the method is the basic one.
-        let is_basic = methods.is_empty() || methods.contains(&CoreClientAuthMethod::ClientSecretBasic);
         let id = ClientId::new(self.settings.client_id.clone());
-        let protocol = provider::protocol(metadata, id, secret)?.set_redirect_uri(self.redirect.clone());
-        Ok(protocol.set_auth_type(if is_basic {
+        let protocol = provider::protocol(known.metadata.clone(), id, secret)?;
+        let protocol = protocol.set_redirect_uri(self.redirect.clone());
+        Ok(protocol.set_auth_type(if known.takes_basic() {
             AuthType::BasicAuth
         } else {
             AuthType::RequestBody
@@ -204,12 +202,12 @@ impl Client {
             .await
             .map_err(provider::token_error)?;
         let nonce = Nonce::new(secrets.nonce.expose_secret().to_owned());
-        let claims = self.claims(known, &tokens, &nonce).await?;
+        let claims = self.claims(known, &tokens, Some(&nonce)).await?;
         self.person(&protocol, claims, tokens.access_token()).await
     }
 
-    /// The claims of a valid token. Keys that are not known are fetched once more.
-    async fn claims(&self, known: Known, tokens: &TokenAnswer, nonce: &Nonce) -> Result<Value, LoginError> {
+    /// The claims of a valid token. Keys that are not known are fetched once more. Without a nonce, the token may have any.
+    async fn claims(&self, known: Known, tokens: &TokenAnswer, nonce: Option<&Nonce>) -> Result<Value, LoginError> {
         let token = tokens.id_token();
         let token = token.ok_or_else(|| LoginError::Invalid("the provider's answer has no identity token".into()))?;
         let unknown_key = |error: &ClaimsVerificationError| {
@@ -226,7 +224,12 @@ impl Client {
         verified.map_err(|error| LoginError::Invalid(format!("the identity token is not valid: {}", chain(&error))))
     }
 
-    fn verified(&self, known: &Known, token: &IdToken, nonce: &Nonce) -> Result<Value, ClaimsVerificationError> {
+    fn verified(
+        &self,
+        known: &Known,
+        token: &IdToken,
+        nonce: Option<&Nonce>,
+    ) -> Result<Value, ClaimsVerificationError> {
         let now_s = self.settings.now_s;
         let client = ClientId::new(self.settings.client_id.clone());
         let (issuer, keys) = (known.metadata.issuer().clone(), known.metadata.jwks().clone());
@@ -238,7 +241,8 @@ impl Client {
                 true => Err("it was issued in the future".into()),
                 false => Ok(()),
             });
-        let claims = token.claims(&verifier, nonce)?;
+        let check = |found: Option<&Nonce>| nonce.map_or(Ok(()), |nonce| nonce.verify(found));
+        let claims = token.claims(&verifier, check)?;
         serde_json::to_value(claims).map_err(|error| ClaimsVerificationError::Other(error.to_string()))
     }
 

@@ -46,6 +46,9 @@ pub(crate) struct Further {
     /// The provider names itself in each answer (RFC 9207).
     #[serde(default)]
     authorization_response_iss_parameter_supported: bool,
+    /// Where logins with a device code begin (RFC 8628). Any value: only these logins need it.
+    #[serde(default)]
+    device_authorization_endpoint: Value,
 }
 
 impl AdditionalProviderMetadata for Further {}
@@ -150,6 +153,22 @@ impl Known {
     pub(crate) fn names_itself(&self) -> bool {
         let further = self.metadata.additional_metadata();
         further.authorization_response_iss_parameter_supported
+    }
+
+    /// The address where logins with a device code begin. `None`: the provider has none.
+    pub(crate) fn device_endpoint(&self) -> Option<&str> {
+        self.metadata
+            .additional_metadata()
+            .device_authorization_endpoint
+            .as_str()
+    }
+
+    /// Whether the control plane shows its secret in a header, and not in the form.
+    pub(crate) fn takes_basic(&self) -> bool {
+        let methods = self.metadata.token_endpoint_auth_methods_supported();
+        let basic = CoreClientAuthMethod::ClientSecretBasic;
+        // Without a list, the method is the basic one.
+        methods.is_none_or(|methods| methods.is_empty() || methods.contains(&basic))
     }
 }
 

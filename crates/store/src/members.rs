@@ -91,14 +91,15 @@ impl Store {
         rows.iter().map(member).collect()
     }
 
-    /// Members with a newest certificate that ends after `now` and by `until`, if no event has warned of that end yet.
+    /// Invited members with a newest certificate that ends after `now` and by `until`, if no event has warned of that end yet.
+    /// Members of an identity provider have certificates for hours, and log in again.
     ///
     /// # Errors
     /// The database failed.
     pub async fn ending_members(&self, now: Timestamp, until: Timestamp) -> Result<Vec<MemberRecord>> {
         let sql = format!(
             "{MEMBERS} WHERE certificate_ends_at > $1 AND certificate_ends_at <= $2 AND warned_of <> certificate_ends_at \
-             ORDER BY name"
+             AND issuer = '' ORDER BY name"
         );
         let query = statement(sql).bind(now.0).bind(until.0);
         let rows = query.fetch_all(&self.readers).await?;

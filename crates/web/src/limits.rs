@@ -107,9 +107,19 @@ impl LoginLimiter {
     }
 }
 
-/// Limits the calls of each API key.
-#[derive(Debug, Default)]
-pub struct CallLimiter(Mutex<HashMap<String, Budget>>);
+/// Limits the calls of each API key, or those of each address.
+#[derive(Debug)]
+pub struct CallLimiter {
+    entries: Mutex<HashMap<String, Budget>>,
+    limits: (f64, f64),
+}
+
+impl Default for CallLimiter {
+    /// The limits of an API key.
+    fn default() -> Self {
+        Self::new((BURST, RATE))
+    }
+}
 
 #[derive(Debug)]
 struct Budget {
@@ -138,12 +148,21 @@ impl Budget {
 }
 
 impl CallLimiter {
-    /// Whether this key may make a call now; counts the call.
+    /// Limits of the calls at once, and of those in a second for long.
+    #[must_use]
+    pub fn new(limits: (f64, f64)) -> Self {
+        let entries = Mutex::default();
+        Self { entries, limits }
+    }
+
+    /// Whether this key or address may make a call now; counts the call.
     pub fn allows(&self, key: &str) -> bool {
-        let (mut entries, now) = (lock(&self.0), Instant::now());
+        let (mut entries, now) = (lock(&self.entries), Instant::now());
         make_room(&mut entries, key, |entry| entry.at, now);
-        let entry = entries.entry(key.to_owned()).or_insert(Budget::full(BURST, now));
-        entry.take((BURST, RATE), now)
+        let entry = entries
+            .entry(key.to_owned())
+            .or_insert(Budget::full(self.limits.0, now));
+        entry.take(self.limits, now)
     }
 }
 

@@ -93,6 +93,8 @@ const OWN_CHANGES: &[&str] = &[
 ];
 /// For callers without a certificate.
 const OPEN: &[&str] = &[
+    "AuthService/BeginDeviceLogin",
+    "AuthService/FinishDeviceLogin",
     "AuthService/RedeemToken",
     "AgentService/Register",
     "ControlService/ProveDatabase",
@@ -200,6 +202,14 @@ async fn without_a_certificate(site: &Site) {
         let name = short(&method);
         if name == "AgentService/Register" {
             assert_eq!(fields(&status), ["mac"], "{name} looks at the request: {status:?}");
+            continue;
+        }
+        if name.ends_with("DeviceLogin") {
+            let is_off = status.message().contains("no logins with a device code");
+            assert!(
+                is_off && status.code() == Code::FailedPrecondition,
+                "{name}: {status:?}"
+            );
             continue;
         }
         assert_eq!(status.code(), Code::Unauthenticated, "{name}: {status:?}");

@@ -193,7 +193,15 @@ fn files_keep_quiet(dir: &Path, secrets: &[Secret]) {
 
 /// The agents' stream, and the calls that need no certificate or belong to agents.
 const CONNECT: &str = "/rackwright.v1.AgentService/Connect";
-const OPEN: &[&str] = &["Connect", "Register", "RedeemToken", "ProveDatabase", "OpenSession"];
+const OPEN: &[&str] = &[
+    "Connect",
+    "Register",
+    "BeginDeviceLogin",
+    "FinishDeviceLogin",
+    "RedeemToken",
+    "ProveDatabase",
+    "OpenSession",
+];
 
 /// The only agents' call without a certificate, with the token of the boot script.
 async fn an_agent_registers_once([anonymous, another]: [&Api; 2], token: &str, mac: &str) -> Identity {
@@ -266,6 +274,8 @@ async fn an_agent_is_no_member(agent: &Api) {
             .expect_err("an empty request");
         let wanted = match method.name.as_str() {
             "Connect" | "Register" => Code::InvalidArgument,
+            // The settings turn them off.
+            "BeginDeviceLogin" | "FinishDeviceLogin" => Code::FailedPrecondition,
             "RedeemToken" | "ProveDatabase" | "OpenSession" => Code::Unauthenticated,
             _ => Code::PermissionDenied,
         };

@@ -29,7 +29,9 @@ const AUDITORS: [&str; 12] = [
     "SessionService/ListSessions",
 ];
 /// For callers without a certificate.
-const OPEN: [&str; 4] = [
+const OPEN: [&str; 6] = [
+    "AuthService/BeginDeviceLogin",
+    "AuthService/FinishDeviceLogin",
     "AuthService/RedeemToken",
     "AgentService/Register",
     "ControlService/ProveDatabase",

@@ -51,6 +51,8 @@ async fn a_huge_message_without_a_certificate_is_refused_and_not_kept() {
     let before = plane.memory();
     let open = [
         "AgentService/Register",
+        "AuthService/BeginDeviceLogin",
+        "AuthService/FinishDeviceLogin",
         "AuthService/RedeemToken",
         "ControlService/ProveDatabase",
         "SessionService/OpenSession",

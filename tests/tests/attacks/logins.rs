@@ -1,7 +1,7 @@
 //! Attacks on logins by an identity provider: answers of other logins, forged tokens, names of other members.
 
 #[path = "../../../crates/oidc/tests/provider/mod.rs"]
-mod provider;
+pub mod provider;
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use self::provider::{CLIENT, Fault, Provider};
 const BEGIN: &str = "/auth/oidc";
 const WHO: &str = "/rackwright.v1.AuthService/WhoAmI";
 
-fn now_s() -> i64 {
+pub fn now_s() -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.expect("after 1970").as_secs().try_into().expect("in this era")
 }
@@ -80,7 +80,7 @@ fn browser<'a>((console, provider): &'a (Console, Provider), dir: &Path, name: &
     }
 }
 
-fn person(subject: &str, name: &str, groups: &[&str]) -> Value {
+pub fn person(subject: &str, name: &str, groups: &[&str]) -> Value {
     json!({"sub": subject, "preferred_username": name, "groups": groups})
 }
 

@@ -129,6 +129,8 @@ async fn without_a_login_no_body_is_read_and_no_call_is_open() {
     for path in [
         "/v1/nodes",
         "/rackwright.v1.AgentService/Register",
+        "/rackwright.v1.AuthService/BeginDeviceLogin",
+        "/rackwright.v1.AuthService/FinishDeviceLogin",
         "/rackwright.v1.AuthService/RedeemToken",
         "/rackwright.v1.ControlService/ProveDatabase",
         "/rackwright.v1.SessionService/OpenSession",

@@ -14,13 +14,13 @@ use crate::browser::{Browser, TEST_LIMIT};
 /// Accounts of the provider, with their groups.
 const ACCOUNTS: &str = r#"{"ann": ["staff", "ops"], "operator": ["ops"], "uma": ["staff"]}"#;
 
-/// A control plane whose members log in at a provider, and the provider.
-async fn start(dir: &Path) -> (Console, Child) {
+/// A control plane whose members log in at a provider, and the provider. `further` are settings of `web.oidc`: `field: value, `.
+pub async fn start(dir: &Path, further: &str) -> (Console, Child) {
     let port = free_port();
     let secret = dir.join("client-secret");
     std::fs::write(&secret, "a secret of the test\n").expect("a file");
     let oidc = format!(
-        ", oidc: {{issuer: \"http://127.0.0.1:{port}\", client_id: rackwright, client_secret_file: {}, name: the lab, \
+        ", oidc: {{{further}issuer: \"http://127.0.0.1:{port}\", client_id: rackwright, client_secret_file: {}, name: the lab, \
          members: [{{group: ops, role: operator}}]}}",
         secret.display()
     );
@@ -69,7 +69,7 @@ async fn log_in(browser: &Browser, account: &str, button: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_person_of_a_group_logs_in_by_a_real_provider_and_others_are_told_why_not() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (console, mut provider) = start(dir.path()).await;
+    let (console, mut provider) = start(dir.path(), "").await;
     let site = &console.plane.site;
     let browser = Browser::start(&console.url).await;
 

@@ -173,6 +173,12 @@ impl Ui {
         }
     }
 
+    /// A text on stderr that asks a person for something without which the command cannot go on; written with `--quiet` too.
+    pub fn request(&self, text: &str) {
+        // A closed stderr is ignored.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
     /// One resource in the chosen format; `human` makes the table.
     pub fn item<T: Resource>(&self, item: &T, human: impl FnOnce(Paint) -> String) -> Result<(), CliError> {
         match self.format {

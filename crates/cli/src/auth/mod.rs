@@ -122,9 +122,13 @@ pub async fn whoami(cx: &Cx) -> Result<(), CliError> {
         }
         if let Some(end) = &caller.expire_time {
             let left = units::duration(-units::since(end, units::now()));
+            let then = match client.is_renewing() {
+                true => "renewed by use",
+                false => "then run `rackwright login --oidc` again",
+            };
             table.row([
                 "credential ends".into(),
-                format!("{} (in {left}, renewed by use)", units::stamp(end)).into(),
+                format!("{} (in {left}, {then})", units::stamp(end)).into(),
             ]);
         }
         table.render(paint, None)

@@ -85,6 +85,12 @@ pub struct State {
     pub credential_age: Duration,
     pub credential_left: Option<Duration>,
     pub renewals: u32,
+    /// Answers to questions about a login with a device code, before the certificate.
+    pub device_answers: VecDeque<Result<FinishDeviceLoginResponse, Status>>,
+    /// Questions about a login with a device code.
+    pub device_questions: u32,
+    /// The identity provider has no page with the code filled in.
+    pub has_no_complete_url: bool,
     pub page_size: usize,
 }
 
@@ -267,6 +273,55 @@ impl AuthService for Service {
         );
         drop(state);
         self.issue(&request.csr_pem, age, left)
+    }
+
+    async fn begin_device_login(&self, request: Request<BeginDeviceLoginRequest>) -> Answer<BeginDeviceLoginResponse> {
+        let refusal = self
+            .state()
+            .refusals
+            .get_mut("BeginDeviceLogin")
+            .and_then(VecDeque::pop_front);
+        if let Some(status) = refusal {
+            return Err(status);
+        }
+        let page = "https://login.example/activate";
+        let complete = format!("{page}?user_code=WDJB-MJHT");
+        Ok(Response::new(BeginDeviceLoginResponse {
+            // The real text is sealed; its content is not for the client.
+            login: request.into_inner().csr_pem,
+            provider: "the \u{1b}[31mlab".to_owned(),
+            verification_url: page.to_owned(),
+            complete_verification_url: match self.state().has_no_complete_url {
+                true => String::new(),
+                false => complete,
+            },
+            user_code: "WDJB-MJHT".to_owned(),
+            interval: Some(prost_types::Duration {
+                seconds: 0,
+                nanos: 10_000_000,
+            }),
+            expire_time: Some(fixtures::FIXED),
+        }))
+    }
+
+    async fn finish_device_login(
+        &self,
+        request: Request<FinishDeviceLoginRequest>,
+    ) -> Answer<FinishDeviceLoginResponse> {
+        let answer = {
+            let mut state = self.state();
+            state.device_questions += 1;
+            state.device_answers.pop_front()
+        };
+        if let Some(answer) = answer {
+            return answer.map(Response::new);
+        }
+        let left = self.state().credential_left.unwrap_or(Duration::from_secs(7200));
+        let issued = self.issue(&request.into_inner().login, Duration::ZERO, left)?;
+        Ok(Response::new(FinishDeviceLoginResponse {
+            credential: Some(issued.into_inner()),
+            slow_down: false,
+        }))
     }
 
     async fn renew_credential(&self, request: Request<RenewCredentialRequest>) -> Answer<Credential> {

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
+use rackwright_api::v1::FinishDeviceLoginResponse;
 use tonic::Status;
 
 use crate::fake::{Fake, TOKEN};
@@ -168,6 +169,136 @@ fn wrong_tokens_and_wrong_addresses() {
         ],
     );
     script.check("login_wrong", &program);
+}
+
+/// An answer while the person has not decided.
+fn pending(slow_down: bool) -> Result<FinishDeviceLoginResponse, Status> {
+    Ok(FinishDeviceLoginResponse {
+        credential: None,
+        slow_down,
+    })
+}
+
+#[test]
+fn a_login_at_the_identity_provider() {
+    let fake = Fake::start();
+    let program = Program::new();
+    let (url, pin) = (fake.url(), fake.authority.pin());
+    for (arguments, words) in [
+        (&["login", "--oidc"][..], "no server is given"),
+        (&["login", "--oidc", "--server", &url], "give it with --ca-sha256"),
+        (&["login", "--oidc", "--server", &url, "--token", TOKEN], "--token"),
+    ] {
+        let refused = program.run(arguments);
+        assert!(refused.code == 2 && refused.stderr.contains(words), "{refused:?}");
+    }
+    fake.state().device_answers = [pending(false), pending(false)].into();
+    let first = program.run(&["login", "--oidc", "--server", &url, "--ca-sha256", &pin]);
+    assert_eq!(first.code, 0, "{first:?}");
+    for words in [
+        "Open this page of the  [31mlab in any browser, until ",
+        "\n\n  https://login.example/activate?user_code=WDJB-MJHT\n\n",
+        "Allow the login only if the page shows this code: WDJB-MJHT\n",
+    ] {
+        assert!(first.stderr.contains(words), "{first:?}");
+    }
+    assert!(
+        first.stdout.starts_with("logged in as ann (operator), context default"),
+        "{first:?}"
+    );
+    assert!(
+        first.stdout.contains("(then run `rackwright login --oidc` again)"),
+        "{first:?}"
+    );
+    assert_eq!(fake.state().device_questions, 3);
+    let whoami = program.run(&["whoami"]);
+    assert!(
+        whoami.stdout.contains("then run `rackwright login --oidc` again)"),
+        "{whoami:?}"
+    );
+
+    // The context has the server and its authority. What the person has to do is shown with --quiet too.
+    fake.state().has_no_complete_url = true;
+    let again = program.run(&["login", "--oidc", "--quiet"]);
+    assert!(again.code == 0 && again.stdout.is_empty(), "{again:?}");
+    let asked = "  https://login.example/activate\n\nThe page asks for this code: WDJB-MJHT\n";
+    assert!(again.stderr.contains(asked), "{again:?}");
+    let other = program.run(&["login", "--oidc", "--name", "other"]);
+    assert!(
+        other.code == 2 && other.stderr.contains("no server is given"),
+        "{other:?}"
+    );
+}
+
+#[test]
+fn a_refused_login_at_the_identity_provider_has_a_reason_and_a_hint() {
+    let fake = Fake::start();
+    let program = Program::new();
+    let (url, pin) = (fake.url(), fake.authority.pin());
+    for (refusal, hint) in [
+        (
+            Status::unauthenticated("the login was not allowed in time; begin another login"),
+            "run `rackwright login --oidc` again",
+        ),
+        (
+            Status::permission_denied("\"ann\" is in no group that may log in"),
+            "your groups at the identity provider decide",
+        ),
+    ] {
+        let words = format!("cannot log in: {}", refusal.message());
+        fake.state().device_answers = [Err(refusal)].into();
+        let refused = program.run(&["login", "--oidc", "--server", &url, "--ca-sha256", &pin]);
+        let is_shown = refused.stderr.contains(&words) && refused.stderr.contains(hint);
+        assert!(refused.code == 5 && is_shown, "{refused:?}");
+    }
+    let words = "this control plane has no logins with a device code";
+    fake.refuse("BeginDeviceLogin", Status::failed_precondition(words));
+    let refused = program.run(&["login", "--oidc", "--server", &url, "--ca-sha256", &pin]);
+    assert!(refused.code == 4 && refused.stderr.contains(words), "{refused:?}");
+    assert!(!program.config("config.yaml").exists());
+}
+
+#[test]
+fn a_certificate_of_the_identity_provider_is_not_renewed() {
+    let fake = Fake::start();
+    fake.state().credential_left = Some(Duration::from_secs(3));
+    let program = Program::new();
+    let (url, pin) = (fake.url(), fake.authority.pin());
+    let login = program.run(&["login", "--oidc", "--server", &url, "--ca-sha256", &pin]);
+    assert_eq!(login.code, 0, "{login:?}");
+    let first = std::fs::read_to_string(program.config("default.pem")).unwrap();
+    // In the last third of its life, and after its end.
+    let ended = loop {
+        let whoami = program.run(&["whoami"]);
+        match whoami.code {
+            0 => std::thread::sleep(Duration::from_millis(100)),
+            _ => break whoami,
+        }
+    };
+    assert_eq!(ended.code, 5, "{ended:?}");
+    assert!(
+        ended.stderr.contains("ended at") && ended.stderr.contains("run `rackwright login --oidc --name default`"),
+        "{ended:?}"
+    );
+    assert_eq!(fake.state().renewals, 0);
+    fake.state().credential_left = None;
+    let again = program.run(&["login", "--oidc"]);
+    assert_eq!(again.code, 0, "{again:?}");
+    assert_ne!(first, std::fs::read_to_string(program.config("default.pem")).unwrap());
+    assert_eq!(program.run(&["whoami"]).code, 0);
+}
+
+#[test]
+fn a_login_at_the_identity_provider_slows_down_when_the_server_says_so() {
+    let fake = Fake::start();
+    fake.state().device_answers = [pending(true), pending(false)].into();
+    let program = Program::new();
+    let (url, pin) = (fake.url(), fake.authority.pin());
+    let begun = std::time::Instant::now();
+    let login = program.run(&["login", "--oidc", "--server", &url, "--ca-sha256", &pin]);
+    assert_eq!(login.code, 0, "{login:?}");
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_secs(10), "twice five seconds: {took:?}");
 }
 
 #[test]

@@ -11,7 +11,8 @@ use tonic::{Code, Response, Status};
 use tonic_types::StatusExt as _;
 
 use super::*;
-use crate::tenancy::{OPEN, as_member, call_empty_as, join, lab, methods, mutation};
+use crate::tenancy::{as_member, call_empty_as, join, lab, methods, mutation};
+use crate::test_calls::OPEN;
 
 macro_rules! auth {
     ($core:expr, $name:expr) => {

@@ -8,37 +8,24 @@
 //!
 //! The secrets of a login under way are in a sealed cookie, so that every replica can finish it, also after a restart.
 
-mod pending;
-
-use std::sync::atomic::{AtomicI64, Ordering};
-
 use axum::extract::Query;
 use rackwright_ground::clock;
-use rackwright_ground::config::web::oidc::Settings;
-use rackwright_ground::core::Core;
+use rackwright_ground::login_provider::{self, CALLBACK, LoginProvider, Pending, ProviderLogin, VALID_S};
 use rackwright_identity::TokenHash;
-use rackwright_oidc::{Answer, Client, LoginError, Person};
-use rackwright_store::{MemberOrigin, SessionKind};
-use secrecy::{ExposeSecret as _, SecretString};
-use tokio::sync::{OnceCell, Semaphore};
+use rackwright_oidc::{Answer, LoginError};
+use rackwright_store::SessionKind;
+use secrecy::ExposeSecret as _;
 use tonic::codegen::http::header::{LOCATION, USER_AGENT};
 use tonic::codegen::http::request::Parts;
 
-use self::pending::Pending;
 use super::*;
-use crate::sessions::ProviderLogin;
 
 const METHODS: &str = "/auth/methods";
 const BEGIN: &str = "/auth/oidc";
-const CALLBACK: &str = "/auth/oidc/callback";
 /// The cookie of a login under way. The provider's site sends the browser back, so the cookie is not `SameSite=Strict`.
 const PENDING_NAME: &str = "__Host-rackwright-oidc";
 /// Longest text of the provider that is logged or recorded, in characters.
 const LOGGED_MAX: usize = 200;
-/// Logins that may end at once.
-const EXCHANGES: usize = 16;
-/// Least time between two log lines, in seconds.
-const LOG_PAUSE_S: i64 = 10;
 
 /// Why a login fails, as a code that the login page turns into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,117 +74,6 @@ impl Failure {
     }
 }
 
-/// The provider of the settings.
-#[derive(Debug)]
-pub(super) struct Provider {
-    settings: Settings,
-    redirect_url: String,
-    client: OnceCell<Client>,
-    /// Logins that may end at once: each asks the provider.
-    exchanges: Semaphore,
-    /// The second of the last log line about a failure that anybody can cause.
-    logged_s: AtomicI64,
-}
-
-impl Provider {
-    /// `None`: the settings have none.
-    pub(super) fn new(core: &Core) -> Option<Self> {
-        let web = core.config.web.as_ref()?;
-        Some(Self {
-            settings: web.oidc.clone()?,
-            redirect_url: format!("{}{CALLBACK}", web.url(&core.config.names)),
-            client: OnceCell::new(),
-            exchanges: Semaphore::new(EXCHANGES),
-            logged_s: AtomicI64::new(0),
-        })
-    }
-
-    /// Logs a failure that anybody can cause, at most once in [`LOG_PAUSE_S`].
-    fn log(&self, what: &str, error: &dyn std::fmt::Display) {
-        let now = clock::now().0.div_euclid(1_000_000);
-        let last = self.logged_s.load(Ordering::Relaxed);
-        let is_due = now.saturating_sub(last) >= LOG_PAUSE_S;
-        let is_ours = || {
-            self.logged_s
-                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
-        };
-        if is_due && is_ours().is_ok() {
-            tracing::warn!(%error, "{what}");
-        }
-    }
-
-    /// The client of the provider. Its files are read at the first login.
-    async fn client(&self) -> Result<&Client, LoginError> {
-        self.client.get_or_try_init(async || self.new_client().await).await
-    }
-
-    async fn new_client(&self) -> Result<Client, LoginError> {
-        let of = &self.settings;
-        let read = async |field: &str, path: &std::path::Path| {
-            let unreadable = |error| LoginError::Setup(format!("web.oidc.{field}: {}: {error}", path.display()));
-            tokio::fs::read(path).await.map_err(unreadable)
-        };
-        let client_secret = match &of.client_secret_file {
-            None => None,
-            Some(path) => {
-                let text = String::from_utf8(read("client_secret_file", path).await?);
-                let text = text.map_err(|_| LoginError::Setup("web.oidc.client_secret_file: is not text".into()))?;
-                let text = text.trim_end_matches(['\r', '\n']);
-                if text.is_empty() {
-                    return Err(LoginError::Setup("web.oidc.client_secret_file: is empty".into()));
-                }
-                Some(SecretString::from(text.to_owned()))
-            }
-        };
-        let authorities = match &of.ca_file {
-            None => None,
-            Some(path) => Some(read("ca_file", path).await?),
-        };
-        let client = Client::new(rackwright_oidc::Settings {
-            issuer: of.issuer.clone(),
-            client_id: of.client_id.clone(),
-            client_secret,
-            redirect_url: self.redirect_url.clone(),
-            scopes: of.scopes.clone(),
-            member_claim: of.member_claim.clone(),
-            groups_claim: of.groups_claim.clone(),
-            authorities,
-            now_s: || clock::now().0.div_euclid(1_000_000),
-        });
-        client.map_err(|error| match (&of.ca_file, error) {
-            (Some(path), LoginError::Setup(why)) => {
-                LoginError::Setup(format!("web.oidc.ca_file: {}: {why}", path.display()))
-            }
-            (_, error) => error,
-        })
-    }
-
-    fn login(&self, person: Person, pending: &Pending) -> Result<ProviderLogin, Failure> {
-        let login = TokenHash::of(pending.secrets.state.expose_secret()).map_err(|_| Failure::Again)?;
-        Ok(ProviderLogin {
-            rights: self.settings.rights(&person.groups),
-            name: person.name,
-            origin: MemberOrigin {
-                issuer: person.issuer,
-                subject: person.subject,
-            },
-            login,
-            until: pending.until,
-        })
-    }
-}
-
-/// Reads the files of the provider's settings.
-///
-/// # Errors
-/// A file cannot be read, or has not what it should have.
-pub async fn check_login_provider(core: &Core) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    if let Some(provider) = Provider::new(core) {
-        provider.new_client().await?;
-    }
-    Ok(())
-}
-
 /// Whether this module answers requests to a path.
 pub(super) fn answers(path: &str) -> bool {
     matches!(path, METHODS | BEGIN | CALLBACK)
@@ -215,7 +91,7 @@ where
     if request.uri().path() == METHODS {
         return Ok(methods(site));
     }
-    let Some(provider) = &site.provider else {
+    let Some(provider) = login_provider::of(&site.core) else {
         let message = "this control plane has no identity provider";
         return Ok(failure(StatusCode::NOT_FOUND, "not_found", message));
     };
@@ -247,7 +123,7 @@ fn address(head: &Parts) -> String {
 }
 
 fn methods(site: &Site) -> Response<Body> {
-    let name = site.provider.as_ref().map(|provider| provider.settings.name.trim());
+    let name = login_provider::of(&site.core).map(|provider| provider.settings.name.trim());
     let body = json!({"oidc": name.map(|name| json!({"name": name}))}).to_string();
     let mut response = Response::new(Body::new(axum::body::Body::from(body)));
     let json = HeaderValue::from_static("application/json");
@@ -268,7 +144,7 @@ fn to_login_page(failure: Failure) -> Response<Body> {
 }
 
 /// Sends the browser to the provider.
-async fn begin(site: &Site, provider: &Provider, head: &Parts) -> Result<Response<Body>, Failure> {
+async fn begin(site: &Site, provider: &LoginProvider, head: &Parts) -> Result<Response<Body>, Failure> {
     let former = match presented(&head.headers) {
         Some((SessionKind::Browser, secret)) => Some(secret.to_owned().into()),
         _ => None,
@@ -287,7 +163,7 @@ async fn begin(site: &Site, provider: &Provider, head: &Parts) -> Result<Respons
         .seal(&site.core.keys.sealer)
         .map_err(|error| unavailable(&error))?;
     let mut response = redirect(&url).ok_or(Failure::Unavailable)?;
-    append_cookie(&mut response, PENDING_NAME, &sealed, pending::VALID_S, "Lax");
+    append_cookie(&mut response, PENDING_NAME, &sealed, VALID_S, "Lax");
     Ok(response)
 }
 
@@ -327,7 +203,7 @@ impl Returned {
 /// Ends a login: opens a session for the person whom the provider names.
 async fn finish<S>(
     site: &Site,
-    provider: &Provider,
+    provider: &LoginProvider,
     mut inner: S,
     (head, address): (&Parts, &str),
 ) -> Result<Result<Response<Body>, Failure>, Infallible>
@@ -394,7 +270,7 @@ impl From<Failure> for Refusal {
 /// The login under way of this browser, and the person whom the provider names.
 async fn identified(
     site: &Site,
-    provider: &Provider,
+    provider: &LoginProvider,
     (head, address): (&Parts, &str),
 ) -> Result<(Pending, ProviderLogin), Refusal> {
     let sealed = cookie_of(&head.headers, PENDING_NAME).ok_or(Failure::Again)?;
@@ -429,7 +305,8 @@ async fn identified(
             Failure::Unavailable.into()
         }
     })?;
-    let login = provider.login(person, &pending)?;
+    let login = TokenHash::of(pending.secrets.state.expose_secret()).map_err(|_| Failure::Again)?;
+    let login = ProviderLogin::of(&provider.settings, person, (login, pending.until));
     Ok((pending, login))
 }
 

@@ -533,6 +533,8 @@ async fn secrets_work_only_in_their_own_form_and_until_they_are_deleted() {
     }
     // The paths without a certificate on the listener of the API need a login here.
     for path in [
+        "AuthService/BeginDeviceLogin",
+        "AuthService/FinishDeviceLogin",
         "AuthService/RedeemToken",
         "AgentService/Register",
         "SessionService/OpenSession",

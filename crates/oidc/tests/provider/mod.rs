@@ -53,12 +53,24 @@ pub enum Fault {
     NoToken,
     /// The provider gives no keys.
     NoKeys,
+    /// The provider has no logins with a device code.
+    NoDevices,
+}
+
+/// What the person does with a login by a device code.
+#[derive(Debug, Clone)]
+pub enum Decision {
+    None,
+    Denied,
+    Expired,
+    Allowed(Value),
 }
 
 #[derive(Debug)]
 struct Grant {
     challenge: String,
-    nonce: String,
+    /// `None`: of a login with a device code.
+    nonce: Option<String>,
     redirect: String,
     claims: Value,
 }
@@ -70,6 +82,11 @@ struct Shared {
     fault: Fault,
     keys: Vec<(String, u8)>,
     grants: HashMap<String, Grant>,
+    /// Decisions by device code.
+    devices: HashMap<String, Decision>,
+    /// Fields that take the place of those of the answer to the begin of a login with a device code.
+    device_answer: Value,
+    is_slow: bool,
     claims: Value,
     fetches: HashMap<&'static str, usize>,
 }
@@ -91,6 +108,9 @@ impl Provider {
             fault: Fault::None,
             keys: vec![("first".into(), 7)],
             grants: HashMap::new(),
+            devices: HashMap::new(),
+            device_answer: json!({}),
+            is_slow: false,
             claims: Value::Null,
             fetches: HashMap::new(),
         }));
@@ -98,6 +118,7 @@ impl Provider {
             .route("/.well-known/openid-configuration", get(description))
             .route("/jwks", get(keys))
             .route("/token", post(token))
+            .route("/device", post(device))
             .route("/userinfo", get(userinfo))
             .with_state(shared.clone());
         tokio::spawn(async move { axum::serve(listener, routes).await });
@@ -129,12 +150,30 @@ impl Provider {
         let code = format!("code-{}", shared.grants.len());
         let grant = Grant {
             challenge: fields["code_challenge"].clone(),
-            nonce: fields["nonce"].clone(),
+            nonce: Some(fields["nonce"].clone()),
             redirect: fields["redirect_uri"].clone(),
             claims: claims.clone(),
         };
         shared.grants.insert(code.clone(), grant);
         (code, fields["state"].clone())
+    }
+
+    /// A person decides about the login with this code.
+    pub fn decide(&self, user_code: &str, decision: Decision) {
+        let mut shared = self.shared.lock().unwrap();
+        let number = user_code.strip_prefix("CODE-").unwrap();
+        let device = shared.devices.get_mut(&format!("device-{number}"));
+        *device.unwrap() = decision;
+    }
+
+    /// Sets fields of the answer to the begin of a login with a device code.
+    pub fn set_device_answer(&self, fields: Value) {
+        self.shared.lock().unwrap().device_answer = fields;
+    }
+
+    /// Whether the provider asks for longer pauses.
+    pub fn set_slow(&self, is_slow: bool) {
+        self.shared.lock().unwrap().is_slow = is_slow;
     }
 }
 
@@ -150,8 +189,10 @@ async fn description(State(shared): Place) -> Json<Value> {
     let mut shared = shared.lock().unwrap();
     *shared.fetches.entry("description").or_default() += 1;
     let issuer = &shared.issuer;
+    let device = (shared.fault != Fault::NoDevices).then(|| format!("{issuer}/device"));
     Json(json!({
         "issuer": issuer,
+        "device_authorization_endpoint": device,
         "authorization_endpoint": format!("{issuer}/authorize"),
         "token_endpoint": format!("{issuer}/token"),
         "userinfo_endpoint": format!("{issuer}/userinfo"),
@@ -199,16 +240,70 @@ async fn userinfo(State(shared): Place, headers: HeaderMap) -> Result<Json<Value
     Ok(Json(claims))
 }
 
+fn is_client(headers: &HeaderMap) -> bool {
+    let basic = STANDARD.encode(format!("{}:{}", CLIENT.0, CLIENT.1.replace(' ', "+")));
+    headers
+        .get("authorization")
+        .is_some_and(|value| *value == format!("Basic {basic}"))
+}
+
+async fn device(State(shared): Place, headers: HeaderMap, body: axum::body::Bytes) -> (StatusCode, Json<Value>) {
+    let mut shared = shared.lock().unwrap();
+    *shared.fetches.entry("device").or_default() += 1;
+    if !is_client(&headers) {
+        return (StatusCode::UNAUTHORIZED, Json(json!({"error": "invalid_client"})));
+    }
+    assert!(form(&body)["scope"].starts_with("openid profile "));
+    let number = shared.devices.len();
+    shared.devices.insert(format!("device-{number}"), Decision::None);
+    let issuer = &shared.issuer;
+    let mut answer = json!({
+        "device_code": format!("device-{number}"),
+        "user_code": format!("CODE-{number}"),
+        "verification_uri": format!("{issuer}/activate"),
+        "verification_uri_complete": format!("{issuer}/activate?user_code=CODE-{number}"),
+        "expires_in": 600,
+    });
+    for (name, value) in shared.device_answer.as_object().unwrap() {
+        answer[name] = value.clone();
+    }
+    (StatusCode::OK, Json(answer))
+}
+
+/// The tokens of a login with a device code.
+fn device_token(shared: &mut Shared, code: &str) -> (StatusCode, Json<Value>) {
+    *shared.fetches.entry("questions").or_default() += 1;
+    let refused = |why: &str| (StatusCode::BAD_REQUEST, Json(json!({"error": why})));
+    let decision = shared.devices.get(code).cloned();
+    let claims = match decision {
+        None => return refused("invalid_grant"),
+        Some(_) if shared.is_slow => return refused("slow_down"),
+        Some(Decision::None) => return refused("authorization_pending"),
+        Some(Decision::Denied) => return refused("access_denied"),
+        Some(Decision::Expired) => return refused("expired_token"),
+        Some(Decision::Allowed(claims)) => claims,
+    };
+    if shared.fault != Fault::ReusableCode {
+        shared.devices.remove(code);
+    }
+    let grant = Grant {
+        challenge: String::new(),
+        nonce: None,
+        redirect: String::new(),
+        claims,
+    };
+    (StatusCode::OK, Json(tokens(shared, &grant)))
+}
+
 async fn token(State(shared): Place, headers: HeaderMap, body: axum::body::Bytes) -> (StatusCode, Json<Value>) {
     let mut shared = shared.lock().unwrap();
     let fields = form(&body);
     let refused = |why: &str| (StatusCode::BAD_REQUEST, Json(json!({"error": why})));
-    let basic = STANDARD.encode(format!("{}:{}", CLIENT.0, CLIENT.1.replace(' ', "+")));
-    if headers
-        .get("authorization")
-        .is_none_or(|value| *value != format!("Basic {basic}"))
-    {
+    if !is_client(&headers) {
         return refused("invalid_client");
+    }
+    if fields["grant_type"] == "urn:ietf:params:oauth:grant-type:device_code" {
+        return device_token(&mut shared, &fields["device_code"]);
     }
     let grant = match shared.fault {
         Fault::ReusableCode => shared.grants.get(&fields["code"]).map(|grant| Grant {
@@ -227,12 +322,17 @@ async fn token(State(shared): Place, headers: HeaderMap, body: axum::body::Bytes
     if !is_bound || fields["grant_type"] != "authorization_code" {
         return refused("invalid_grant");
     }
+    (StatusCode::OK, Json(tokens(&mut shared, &grant)))
+}
+
+/// The answer with the tokens of a grant.
+fn tokens(shared: &mut Shared, grant: &Grant) -> Value {
     shared.claims = grant.claims.clone();
     let mut answer = json!({"access_token": "access", "token_type": "Bearer", "expires_in": 300});
     if shared.fault != Fault::NoToken {
-        answer["id_token"] = signed(&shared, &grant).into();
+        answer["id_token"] = signed(shared, grant).into();
     }
-    (StatusCode::OK, Json(answer))
+    answer
 }
 
 /// The token, with the fault.
@@ -251,10 +351,12 @@ fn signed(shared: &Shared, grant: &Grant) -> String {
         Fault::FurtherAudience => json!([CLIENT.0, "another"]),
         _ => CLIENT.0.into(),
     };
-    claims["nonce"] = match fault {
-        Fault::Nonce => "another".into(),
-        _ => grant.nonce.as_str().into(),
-    };
+    if let Some(nonce) = &grant.nonce {
+        claims["nonce"] = match fault {
+            Fault::Nonce => "another".into(),
+            _ => nonce.as_str().into(),
+        };
+    }
     let (issued, expires) = match fault {
         Fault::Expired => (now - 700, now - 100),
         Fault::Future => (now + 600, now + 900),

@@ -1,7 +1,7 @@
 //! Members: epochs, lists, revocation, and tokens as members see them.
 
 use rackwright_lifecycle::CustomerId;
-use rackwright_store::{MemberRow, Scope, SshKeyRow, Store, StoreError, TokenRow};
+use rackwright_store::{MemberOrigin, MemberRow, Scope, SshKeyRow, Store, StoreError, TokenRow};
 
 use super::support::{Lab, at, given, member};
 
@@ -151,6 +151,19 @@ async fn a_certificate_is_warned_of_once() {
     assert!(!tx.mark_end_warned("ann", at(500)).await.unwrap());
     tx.commit().await.unwrap();
     assert_eq!(ending(100, 500).await, 0);
+
+    // The certificates of an identity provider's member end within hours, without a warning.
+    let mut tx = lab.store.write().await.unwrap();
+    let origin = MemberOrigin {
+        issuer: "https://login.example".into(),
+        subject: "17".into(),
+    };
+    tx.add_member_of(&origin, "carl", &member("viewer"), 3, at(1))
+        .await
+        .unwrap();
+    tx.record_member_cert("carl", 3, at(700), "ca").await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(ending(100, 700).await, 0);
 }
 
 #[tokio::test]

@@ -281,6 +281,20 @@ export interface BatchEnrollNodesResponse {
   operations?: Operation[];
 }
 
+export interface BeginDeviceLoginRequest {
+  csrPem?: string;
+}
+
+export interface BeginDeviceLoginResponse {
+  login?: string;
+  provider?: string;
+  verificationUrl?: string;
+  completeVerificationUrl?: string;
+  userCode?: string;
+  interval?: string;
+  expireTime?: string;
+}
+
 export interface BelieveNodeRequest {
   name?: string;
   reason?: string;
@@ -926,6 +940,15 @@ export interface Finding {
   labels?: Record<string, string>;
   source?: string;
   loginTries?: number;
+}
+
+export interface FinishDeviceLoginRequest {
+  login?: string;
+}
+
+export interface FinishDeviceLoginResponse {
+  credential?: Credential;
+  slowDown?: boolean;
 }
 
 export interface FinishUploadRequest {
@@ -2381,9 +2404,11 @@ export interface WriteUploadRequest {
 export interface Methods {
   "AgentService/Register": { request: RegisterRequest; response: RegisterResponse };
   "AuditService/ListAudit": { request: ListAuditRequest; response: ListAuditResponse };
+  "AuthService/BeginDeviceLogin": { request: BeginDeviceLoginRequest; response: BeginDeviceLoginResponse };
   "AuthService/CreateToken": { request: CreateTokenRequest; response: CreateTokenResponse };
   "AuthService/DeleteMember": { request: DeleteMemberRequest; response: Empty };
   "AuthService/DeleteToken": { request: DeleteTokenRequest; response: Empty };
+  "AuthService/FinishDeviceLogin": { request: FinishDeviceLoginRequest; response: FinishDeviceLoginResponse };
   "AuthService/ListMembers": { request: ListMembersRequest; response: ListMembersResponse };
   "AuthService/ListTokens": { request: ListTokensRequest; response: ListTokensResponse };
   "AuthService/RedeemToken": { request: RedeemTokenRequest; response: Credential };

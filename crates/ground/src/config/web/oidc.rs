@@ -41,6 +41,9 @@ pub struct Settings {
     pub members: Vec<Row>,
     /// PEM file with the authorities of the provider's certificate. `None`: those that this host trusts.
     pub ca_file: Option<PathBuf>,
+    /// Whether `rackwright login --oidc` gives certificates to members of the provider.
+    #[serde(default)]
+    pub device_login: bool,
 }
 
 /// A row of the table: the role of the people in a group.
@@ -211,6 +214,7 @@ mod tests {
             ("preferred_username", "groups")
         );
         assert_eq!((oidc.client_secret_file, oidc.ca_file), (None, None));
+        assert!(!oidc.device_login, "only if the settings say so");
     }
 
     #[test]

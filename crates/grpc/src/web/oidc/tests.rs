@@ -1,17 +1,14 @@
 //! Logins at a provider on loopback, through all layers, without connections of browsers.
 
-#[path = "../../../../oidc/tests/provider/mod.rs"]
-mod provider;
-
 use rackwright_ground::testing::{TestCore, core_with};
-use rackwright_store::{AuditFilter, Scope};
+use rackwright_store::{AuditFilter, MemberOrigin, Scope};
 use tonic::service::Routes;
 use tower::ServiceExt as _;
 
-use self::provider::{CLIENT, Fault, Provider as Fake};
 use super::*;
 use crate::access::Refusals;
 use crate::feature_tests::clusters::hall;
+use crate::played_provider::{CLIENT, Fault, Provider as Fake};
 use crate::tenancy::join;
 use crate::{Layered, around, methods, routes};
 
@@ -436,12 +433,12 @@ async fn a_file_of_authorities_without_a_certificate_is_a_fault_at_the_start() {
         file.path().display()
     );
     let core = core_with(&web).await;
-    let error = crate::check_login_provider(&core).await.unwrap_err().to_string();
+    let error = login_provider::check_files(&core).await.unwrap_err().to_string();
     let place = format!("web.oidc.ca_file: {}: ", file.path().display());
     assert!(
         error.starts_with(&place) && error.ends_with("has no certificate"),
         "{error}"
     );
     let core = core_with("web: {}\n").await;
-    assert!(crate::check_login_provider(&core).await.is_ok());
+    assert!(login_provider::check_files(&core).await.is_ok());
 }

@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
 /// A login has to end within this time, in seconds.
-pub(super) const VALID_S: i64 = 600;
+pub const VALID_S: i64 = 600;
 /// Binds the sealed text to its use.
 const PURPOSE: &str = "web-login-by-provider";
 /// Longest sealed text that is read, in bytes.
@@ -17,7 +17,7 @@ const SEALED_MAX: usize = 4096;
 
 /// A login under way.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub struct Pending {
     /// The secrets of the protocol.
     pub secrets: LoginSecrets,
     /// The login has to end before this time.
@@ -28,7 +28,11 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    pub(super) fn new(rng: &dyn Rng, now: Timestamp, former: Option<SecretString>) -> Result<Self, RngError> {
+    /// A login that begins now.
+    ///
+    /// # Errors
+    /// There is no randomness.
+    pub fn new(rng: &dyn Rng, now: Timestamp, former: Option<SecretString>) -> Result<Self, RngError> {
         let secret = || Token::mint(rng).map(|(secret, _)| secret);
         Ok(Self {
             secrets: LoginSecrets {
@@ -42,7 +46,10 @@ impl Pending {
     }
 
     /// The value of the cookie, sealed under a key that is derived from the site's for this purpose.
-    pub(super) fn seal(&self, sealer: &Sealer) -> Result<String, SealError> {
+    ///
+    /// # Errors
+    /// The sealing failed.
+    pub fn seal(&self, sealer: &Sealer) -> Result<String, SealError> {
         let text = json!({
             "state": self.secrets.state.expose_secret(),
             "nonce": self.secrets.nonce.expose_secret(),
@@ -57,7 +64,8 @@ impl Pending {
     }
 
     /// Reads the value of the cookie. `None`: another key sealed it, it was changed, or it is too old.
-    pub(super) fn open(sealer: &Sealer, sealed: &str, now: Timestamp) -> Option<Self> {
+    #[must_use]
+    pub fn open(sealer: &Sealer, sealed: &str, now: Timestamp) -> Option<Self> {
         if sealed.len() > SEALED_MAX {
             return None;
         }
@@ -83,9 +91,8 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
-    use rackwright_ground::testing::core_with;
-
     use super::*;
+    use crate::testing::core_with;
 
     #[tokio::test]
     async fn a_sealed_login_is_read_within_ten_minutes_and_only_as_it_was_written() {

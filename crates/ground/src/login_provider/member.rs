@@ -1,22 +1,23 @@
-//! Logins by an OpenID Connect provider: the member of a person, its rights, and its session.
+//! The member of a person whom the provider has identified, and its rights.
 
 use std::sync::Arc;
 
-use rackwright_ground::api_error::ApiError;
-use rackwright_ground::audit::call;
-use rackwright_ground::clock;
 use rackwright_identity::{ClientIdentity, TokenHash, new_epoch};
 use rackwright_lifecycle::{EventKind, Timestamp};
+use rackwright_oidc::Person;
 use rackwright_site::model::Site;
 use rackwright_store::{EventRow, MemberOrigin, MemberRecord, MemberRow, WriteTx};
 
-use super::{Browser, Sessions};
+use crate::api_error::ApiError;
+use crate::audit::call;
+use crate::clock;
+use crate::config::web::oidc::Settings;
+use crate::core::Core;
 
 /// The purpose of finished logins in the common token table.
 const PURPOSE: &str = "oidc";
 
-/// A person whom the provider has identified, in the extensions of a request. Only the listener of the web console makes
-/// one.
+/// A person whom the provider has identified. In the extensions of a request, only the listener of the web console puts one.
 #[derive(Debug, Clone)]
 pub struct ProviderLogin {
     /// The person.
@@ -25,13 +26,48 @@ pub struct ProviderLogin {
     pub name: Option<String>,
     /// What the table of the settings gives. `None`: no row fits.
     pub rights: Option<MemberRow>,
-    /// The secret of the login. It opens one session.
+    /// The secret of the login. It opens one session, or gives one certificate.
     pub login: TokenHash,
     /// The login has to end before this time.
     pub until: Timestamp,
 }
 
+/// The member of a login, as it is now.
+#[derive(Debug)]
+pub struct LoggedIn {
+    /// The member's name.
+    pub member: String,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its rights.
+    pub rights: MemberRow,
+}
+
 impl ProviderLogin {
+    /// The login of a person, which ends before `until`, with the secret of this login.
+    #[must_use]
+    pub fn of(settings: &Settings, person: Person, (login, until): (TokenHash, Timestamp)) -> Self {
+        Self {
+            rights: settings.rights(&person.groups),
+            name: person.name,
+            origin: MemberOrigin {
+                issuer: person.issuer,
+                subject: person.subject,
+            },
+            login,
+            until,
+        }
+    }
+
+    /// The member of the person, within the change that uses the login. The first login makes the member, and each login gives it
+    /// the rights of the table.
+    ///
+    /// # Errors
+    /// The login was used before, no row of the table fits, the name is not usable or taken, or the database failed.
+    pub async fn member(&self, core: &Core) -> Result<(WriteTx, LoggedIn), ApiError> {
+        Members(core).of(self).await
+    }
+
     fn event(&self, member: &str, kind: EventKind, message: String) -> EventRow {
         EventRow {
             at: clock::now(),
@@ -44,14 +80,11 @@ impl ProviderLogin {
     }
 }
 
-impl Sessions {
-    /// Opens a session for a person, as the person's member. The first login makes the member, and each login gives it the
-    /// rights of the table.
-    pub(super) async fn open_by_provider(
-        &self,
-        login: &ProviderLogin,
-        browser: Browser,
-    ) -> Result<super::Opened, ApiError> {
+/// The members of persons.
+struct Members<'a>(&'a Core);
+
+impl Members<'_> {
+    async fn of(&self, login: &ProviderLogin) -> Result<(WriteTx, LoggedIn), ApiError> {
         // A row for a customer that the site does not have gives nothing.
         let (mut rights, mut fault) = (login.rights.clone(), None);
         if let Some(given) = &rights
@@ -72,15 +105,14 @@ impl Sessions {
                 "this login was used before; begin another".into(),
             ));
         }
-        let Some(rights) = &rights else {
+        let Some(rights) = rights else {
             return Err(self.refuse_without_rights(tx, login, (found, fault)).await?);
         };
-        let (name, epoch) = match found {
-            None => self.add(&mut tx, login, (name?, rights)).await?,
-            Some(member) => self.update(&mut tx, login, member, rights).await?,
+        let (member, epoch) = match found {
+            None => self.add(&mut tx, login, (name?, &rights)).await?,
+            Some(member) => self.update(&mut tx, login, member, &rights).await?,
         };
-        self.open_session_of(tx, (&name, epoch, &rights.customer), browser)
-            .await
+        Ok((tx, LoggedIn { member, epoch, rights }))
     }
 
     /// Ends all accesses of a member who is in no group of the table any more. Returns the refusal.
