@@ -60,7 +60,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("probe", 1, &["health"]),
     ("traffic", 0, &[]),
     ("free-port", 0, &[]),
-    ("health", 0, &[]),
+    ("health", 0, &["pattern"]),
     ("fanout", 0, &[]),
     ("image", 1, &[]),
     ("identity", 1, &[]),

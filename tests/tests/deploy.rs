@@ -3,7 +3,7 @@
 // Helpers outside of test functions.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -129,6 +129,56 @@ fn systemd_refuses_a_damaged_unit() {
 fn settings(text: &str) -> BTreeMap<&str, &str> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split_once('=')).collect()
+}
+
+#[test]
+fn a_daemon_that_ends_with_an_error_is_started_again() {
+    let unit = unit();
+    let settings = settings(&unit);
+    assert_eq!(settings.get("Restart"), Some(&"on-failure"));
+    assert!(settings.contains_key("RestartSec"));
+}
+
+#[test]
+fn the_demo_installs_nothing_of_the_tests_and_removes_nothing() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let makefile = fs::read_to_string(root.join("Makefile")).unwrap();
+    let groups = makefile
+        .lines()
+        .skip_while(|line| *line != "deps-demo:")
+        .find_map(|line| line.trim().strip_prefix("@images/deps.sh "));
+    let groups: Vec<&str> = groups.expect("the demo names its groups").split(' ').collect();
+    let script = root.join("images/deps.sh");
+    let listed = |groups: &[&str]| {
+        let output = Command::new(&script).arg("--list").args(groups).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let names = text.lines().filter_map(|line| line.split_whitespace().next());
+        names.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let (demo, all) = (listed(&groups), listed(&[]));
+    for needed in ["gcc", "qemu-system-x86", "mmdebstrap"] {
+        assert!(demo.contains(needed), "{needed}");
+    }
+    for other in [
+        "nginx-light",
+        "prometheus",
+        "postgresql",
+        "slurmctld",
+        "openssh-server",
+        "chromium",
+    ] {
+        assert!(all.contains(other) && !demo.contains(other), "{other}");
+    }
+    let script = fs::read_to_string(&script).unwrap();
+    let installs: Vec<&str> = script
+        .lines()
+        .filter(|line| line.starts_with("\"${apt[@]}\" install"))
+        .collect();
+    assert!(
+        !installs.is_empty() && installs.iter().all(|line| line.contains(" --no-remove ")),
+        "{installs:?}"
+    );
 }
 
 #[test]

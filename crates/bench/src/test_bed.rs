@@ -223,7 +223,7 @@ impl TestBed {
         Ok(())
     }
 
-    /// A client for a new member who may see everything.
+    /// A client for a new member of the role viewer, which reads all resources.
     pub async fn join(&self, member: &str) -> Result<Client, CliError> {
         let request = CreateTokenRequest {
             member: member.to_owned(),

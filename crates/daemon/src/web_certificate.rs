@@ -57,7 +57,7 @@ impl FromFiles {
             };
             match &fault {
                 None => tracing::info!("the web console presents the certificate of the changed files"),
-                // A file that stays unreadable is told once.
+                // A fault that lasts is logged once.
                 Some(error) if fault != last_fault => tracing::error!(
                     %error,
                     "the changed files web.certificate and web.key cannot be used; the web console keeps its certificate"
@@ -124,7 +124,7 @@ mod tests {
         write(&chain, &new.0);
         assert!(files.look().await.is_err(), "the key is of the former certificate");
         assert_eq!(presented(&files), old.2);
-        assert!(!files.look().await.expect("the same files"), "told once");
+        assert!(!files.look().await.expect("the same files"), "reported once");
         write(&key, &new.1);
         assert!(files.look().await.expect("a pair"));
         assert_eq!(presented(&files), new.2);

@@ -1,13 +1,14 @@
 //! External programs: bounded in time and in output, and their error messages are reported. OpenSM with scripted tools.
 
+mod permits;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
+use permits::Permits;
 use rackwright_fabric::{
-    Diags, FabricError, FabricManager as _, Fence, ManagerFault, Master, OpenSm, OpenSmSettings, Process, ToolError,
+    Diags, FabricError, FabricManager as _, ManagerFault, Master, OpenSm, OpenSmSettings, Process, ToolError,
     ToolSettings, Tools, Unshared,
 };
 use rackwright_infiniband::{Guid, Partitions, Tables};
@@ -184,22 +185,8 @@ async fn an_opensm_that_does_not_run_finds_the_wanted_partitions_when_it_starts(
     );
 }
 
-/// Permits some writes, and then none.
-#[derive(Debug)]
-struct Permits(AtomicUsize);
-
-#[async_trait]
-impl Fence for Permits {
-    async fn check(&self) -> Result<(), String> {
-        let left = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        left.map(|_| ()).map_err(|_| "another replica has the lease".to_owned())
-    }
-}
-
 #[tokio::test]
-async fn a_process_that_has_lost_its_lease_writes_no_partition_file_and_signals_nobody() {
+async fn a_process_without_the_lease_writes_no_partition_file_and_sends_no_signal() {
     let folder = tempfile::tempdir().expect("a folder");
     let here = folder.path();
     tool(

@@ -1,18 +1,17 @@
 //! UFM, played by a server that answers by UFM's documentation. Not tested against a real UFM.
 
+mod permits;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
-use rackwright_fabric::{
-    FabricError, FabricManager as _, Fence, Proof, Ufm, UfmAccess, UfmError, UfmSettings, Unshared,
-};
+use permits::Permits;
+use rackwright_fabric::{FabricError, FabricManager as _, Proof, Ufm, UfmAccess, UfmError, UfmSettings, Unshared};
 use rackwright_infiniband::{Guid, PKey, Partition, Partitions};
 use serde_json::{Value, json};
 
@@ -260,22 +259,8 @@ async fn lost_or_refused_edits_are_rolled_back() {
     }
 }
 
-/// Permits some writes, and then none.
-#[derive(Debug)]
-struct Permits(AtomicUsize);
-
-#[async_trait]
-impl Fence for Permits {
-    async fn check(&self) -> Result<(), String> {
-        let left = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        left.map(|_| ()).map_err(|_| "another replica has the lease".to_owned())
-    }
-}
-
 #[tokio::test]
-async fn a_change_whose_lease_ends_sends_nothing_more_and_undoes_nothing() {
+async fn the_end_of_the_lease_stops_a_change_without_a_rollback() {
     let shared = Shared::default();
     let ufm = started(&shared).await;
     ufm.apply(&wanted(&[(0x101, 1..=3)]), &Unshared).await.expect("applied");

@@ -1,4 +1,4 @@
-//! The decisions of one agent about its download: whom to ask for which chunk, and when to claim.
+//! The decisions of one agent about its download: which peer it asks for which chunk, and when it claims.
 //!
 //! The caller asks [`Download::step`] until the answer is [`Step::Rest`] or [`Step::Done`], carries out each step, and tells
 //! what came of it. Chunks count as received only after the caller has verified their content.
@@ -72,18 +72,19 @@ pub enum Source {
 pub enum Step {
     /// Ask this peer for this chunk.
     Ask(PeerNo, Chunk),
-    /// Tell the claim table how many chunks this agent would take from outside. This replaces what the last claim said.
+    /// Report to the claim table how many chunks this agent takes from outside. The number replaces the one of the last
+    /// claim.
     Claim {
         /// Number of chunks.
         wanted: u32,
         /// Chunks that the table takes for held in the rack, and that no peer has.
         stuck: Vec<Chunk>,
     },
-    /// Ask this peer what it has, and tell it what this agent has.
+    /// Exchange the sets of held chunks with this peer.
     Look(PeerNo),
-    /// Tell the claim table that this agent does not answer.
+    /// Report to the claim table that this agent does not answer.
     Away(Source),
-    /// Tell the claim table that a granted chunk did not come.
+    /// Report to the claim table that a granted chunk did not come.
     GiveUp(Chunk, Outside),
     /// Nothing until this time, or until something happens.
     Rest(Moment),
@@ -259,8 +260,8 @@ impl Download {
         now.plus(self.settings.least_patience.max(self.peers.pace().times(PATIENCE)))
     }
 
-    /// The rarest chunk that a peer has and nobody was asked for, and the peer with the shortest line. Only some chunks of
-    /// each peer are compared, so that agents with the same view choose different ones.
+    /// The rarest chunk that a peer has and that is not requested yet, and the peer with the shortest line. Only some chunks
+    /// of each peer are compared, so that agents with the same view choose different ones.
     fn rarest(&mut self, now: Moment) -> Option<(PeerNo, Chunk)> {
         let count = self.peers.len();
         let first = self.chance.below(count as u32) as usize;
@@ -436,7 +437,7 @@ impl Download {
         true
     }
 
-    /// A peer told what it has and how many requests wait there.
+    /// A peer reported its chunks and the number of requests that wait there.
     pub fn saw(&mut self, peer: PeerNo, have: &Bits, load: u8, now: Moment) {
         if self.peers.saw(peer, have, load, now) {
             self.idle_looks = 0;

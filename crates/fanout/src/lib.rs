@@ -4,13 +4,13 @@
 //! |---|---|
 //! | `units` | moments, spans, and the numbers of chunks, agents, racks and peers |
 //! | `bits` | sets of chunks, as shown to peers |
-//! | `download` | one agent: whom to ask for which chunk, when to claim, what is given up |
+//! | `download` | one agent: which peer it asks for which chunk, when it claims, which chunks it gives up |
 //! | `peers` | one agent: what it knows about the others of its rack |
-//! | `uploads` | one agent: whose request is answered next |
+//! | `uploads` | one agent: which request it answers next |
 //! | `shelf` | one agent: which chunks stay in memory for peers |
 //! | `claims` | the control plane: which chunk a rack fetches from outside, from where, and until when |
-//! | `linger` | the control plane: who stays for its rack after its own write |
-//! | `ticket` | what entitles an agent to an image at its peers: the signed bytes, and who is served |
+//! | `linger` | the control plane: which agents stay for their racks after their own writes |
+//! | `ticket` | the right of an agent to an image at its peers: the signed bytes, and the check |
 //! | `simulation` | a hall in which these decisions are measured |
 //!
 //! `docs/fanout.md` states what the product uses today.

@@ -1,4 +1,4 @@
-//! Who stays for its rack after its own image is written.
+//! Which agents stay for their racks after their own images are written.
 
 use crate::units::Span;
 

@@ -122,8 +122,8 @@ impl Peers {
         self.pace
     }
 
-    /// The peer told what it has, and how many requests wait there. A banned peer is not believed. Returns whether it
-    /// has a chunk that it did not have before.
+    /// The peer reported its chunks, and the number of requests that wait there. A banned peer is not believed. Returns
+    /// whether it has a chunk that it did not have before.
     pub(crate) fn saw(&mut self, peer: PeerNo, have: &Bits, load: u8, now: Moment) -> bool {
         let Some(known) = self.peers.get_mut(usize::from(peer.0)).filter(|known| !known.banned) else {
             return false;

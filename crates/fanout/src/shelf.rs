@@ -62,7 +62,7 @@ impl Shelf {
         self.bytes
     }
 
-    /// A chunk came with a frame of this size. `seen` tells how many peers have a chunk: the rarest ones are kept.
+    /// A chunk came with a frame of this size. `seen` returns the number of peers with a chunk: the rarest ones are kept.
     pub fn offer(&mut self, chunk: Chunk, frame_bytes: u32, seen: impl Fn(Chunk) -> u16) -> Kept {
         let size = u64::from(frame_bytes);
         if chunk.0 >= self.held.chunks() || size > self.limit {

@@ -1,7 +1,7 @@
-//! Tickets: what entitles an agent to a customer's image at its peers.
+//! Tickets: the right of an agent to a customer's image at its peers.
 //!
-//! The name of a chunk is no right to it: images of several customers share chunks, and an answer by name tells whether a
-//! peer holds that content. So the control plane signs a ticket for each job, and an agent shows it to its peers. This
+//! The name of a chunk is no right to it: images of several customers share chunks, and an answer by name would show whether
+//! a peer holds that content. So the control plane signs a ticket for each job, and an agent shows it to its peers. This
 //! module has the bytes that are signed, and the decision; the signature itself is made and verified by the caller.
 //!
 //! The first line names the format. Each further line is one field, in this order; one ticket has exactly one encoding:

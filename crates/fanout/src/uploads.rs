@@ -1,4 +1,4 @@
-//! Whose request an agent serves next, and which it has no room for.
+//! The requests at an agent: their order, and their limits.
 
 use std::collections::VecDeque;
 
@@ -52,7 +52,7 @@ impl<R> Uploads<R> {
     /// A request came, of the own rack or of another one.
     ///
     /// # Errors
-    /// There is no room for it: the request comes back, and the peer is told to ask elsewhere.
+    /// The line is full. The caller gets the request back, and refuses it, so that the peer asks elsewhere.
     pub fn offer(&mut self, request: R, is_outside: bool) -> Result<(), R> {
         let (line, limit) = if is_outside {
             (&mut self.outside, self.settings.outside_line)
@@ -66,9 +66,9 @@ impl<R> Uploads<R> {
         Ok(())
     }
 
-    /// The next request to answer, if one waits and the link has room: to ask after each request, each answer and
-    /// each new chunk. `held`: chunks that the agent holds. The caller tells
-    /// the end of it by [`Uploads::sent`].
+    /// The next request to answer, if one waits and the link has room. The caller asks after each request, each answer and
+    /// each new chunk, and reports the end of the answer by [`Uploads::sent`]. `held`: number of chunks that the agent
+    /// holds.
     pub fn next(&mut self, held: u32) -> Option<R> {
         let at_once = self
             .settings

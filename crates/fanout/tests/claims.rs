@@ -171,7 +171,7 @@ fn a_liar_is_no_source_once_two_say_so() {
 }
 
 #[test]
-fn an_agent_alone_gets_all_from_the_origin_and_serves_nobody() {
+fn an_agent_alone_gets_all_from_the_origin_and_serves_no_peer() {
     let mut case = Case::new();
     case.held.insert(0, Bits::full(CHUNKS));
     case.join(0);

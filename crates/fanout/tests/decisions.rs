@@ -123,7 +123,7 @@ fn the_last_holder_of_a_rack_stays_while_it_is_needed() {
     assert_eq!(linger(&facts), Linger::Stay(Span::seconds(50)));
     let cases = [
         (
-            "nobody needs it",
+            "no agent needs it",
             LingerFacts {
                 unfinished_in_rack: 0,
                 ..facts

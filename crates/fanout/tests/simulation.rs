@@ -46,7 +46,7 @@ fn a_lost_table_costs_traffic_only() {
 }
 
 #[test]
-fn a_liar_is_reported_once_by_each_and_holds_nobody() {
+fn a_liar_is_reported_once_by_each_and_delays_no_agent() {
     let figures = hall(|hall| hall.liars_per_mille = 1);
     assert!(figures.lies > 0, "the liar was asked");
     assert_eq!(figures.lies, figures.reports, "an agent asked a liar twice");

@@ -40,8 +40,8 @@ pub struct Outcome {
 
 /// Sends a request through the gateway to a service that reads it and answers with an empty message.
 ///
-/// `input` is written as in HTTP/1.1: verb and target in the first line, headers, an empty line, the body. `None`: that is no
-/// request.
+/// `input` is written as in HTTP/1.1: verb and target in the first line, headers, an empty line, the body. `None`: that is
+/// no request.
 ///
 /// # Errors
 /// The work on the request does not end in ten seconds, or there is no runtime for it.
@@ -102,8 +102,8 @@ pub fn heard(methods: &Methods, bytes: &[u8]) -> Result<(String, Vec<Bytes>), St
     Ok((crate::request::path(&method), heard))
 }
 
-/// Whether these bytes are gRPC messages of requests to this path, which follow one another. `None`: they are not even framed
-/// as messages.
+/// Whether these bytes are gRPC messages of requests to this path, which follow one another. `None`: they are not even
+/// framed as messages.
 #[must_use]
 pub fn are_requests(methods: &Methods, path: &str, mut bytes: &[u8]) -> Option<bool> {
     let input = methods.get(path)?.input();

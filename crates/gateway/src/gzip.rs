@@ -1,4 +1,4 @@
-//! Compressed requests. Some clients of Connect compress each request if nothing tells them otherwise.
+//! Compressed requests. Some clients of Connect compress each request by default.
 
 use std::io::Read as _;
 

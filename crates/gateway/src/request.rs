@@ -345,6 +345,8 @@ enum Progress {
     Reading(BytesMut),
     /// A long message is being unpacked, or parsed.
     Parsing(Pin<Box<dyn Future<Output = Result<Bytes, Status>> + Send>>),
+    /// The gRPC message.
+    Parsed(Bytes),
     Done,
 }
 
@@ -361,11 +363,11 @@ impl RequestBody {
         }
     }
 
-    /// What follows when all bytes have arrived: long messages are unpacked and parsed first.
-    fn all_read(&self, mut read: Bytes) -> Result<Progress, Result<Bytes, Status>> {
+    /// What follows when all bytes have arrived. Short messages are unpacked and parsed at once.
+    fn all_read(&self, mut read: Bytes) -> Result<Progress, Status> {
         let mut is_packed = self.is_packed;
         if self.call.protocol.is_stream && self.call.protocol.style == Style::Connect {
-            (read, is_packed) = enveloped(read, is_packed).map_err(Err)?;
+            (read, is_packed) = enveloped(read, is_packed)?;
         }
         let packed_limit = is_packed.then(|| (self.limit, self.too_long()));
         let format = self.call.protocol.format;
@@ -378,10 +380,10 @@ impl RequestBody {
             return Ok(Progress::Parsing(Box::pin(apart(message, read, packed_limit))));
         }
         // A short message that is packed may be a long one.
-        let read = unpacked(read, packed_limit).map_err(Err)?;
+        let read = unpacked(read, packed_limit)?;
         match format {
             Format::Json if read.len() > SHORT_JSON => Ok(Progress::Parsing(Box::pin(apart(message, read, None)))),
-            _ => Err(message.framed(&read)),
+            _ => message.framed(&read).map(Progress::Parsed),
         }
     }
 }
@@ -467,12 +469,13 @@ impl http_body::Body for RequestBody {
             match &mut this.progress {
                 Progress::Done => return Poll::Ready(None),
                 Progress::Parsing(parsing) => break ready!(parsing.as_mut().poll(context)),
+                Progress::Parsed(message) => break Ok(std::mem::take(message)),
                 Progress::Reading(read) => match ready!(Pin::new(&mut this.body).poll_frame(context)?) {
                     None => {
                         let read = std::mem::take(read).freeze();
                         match this.all_read(read) {
                             Ok(next) => this.progress = next,
-                            Err(message) => break message,
+                            Err(status) => break Err(status),
                         }
                     }
                     Some(frame) => {

@@ -627,9 +627,6 @@ pub fn checked_text(field: &str, text: &str) -> Result<String, ApiError> {
     Ok(text.to_owned())
 }
 
-#[cfg(test)]
-mod tests;
-
 /// Ends the doubt about a node: an operator confirms its record.
 ///
 /// # Errors
@@ -655,3 +652,6 @@ pub fn check_key(key: &str) -> Result<(), ApiError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

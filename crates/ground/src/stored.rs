@@ -1,5 +1,7 @@
 //! Parses stored JSON and messages. Unreadable data are an error that names the row; they never count as missing.
 
+use std::str::FromStr;
+
 use rackwright_api::v1::Inventory;
 use rackwright_store::StoreError;
 use serde::de::DeserializeOwned;
@@ -21,6 +23,17 @@ pub fn json<T: DeserializeOwned + Default>(what: &'static str, id: &str, text: &
 /// The text does not parse.
 pub fn present<T: DeserializeOwned>(what: &'static str, id: &str, text: &str) -> Result<T, StoreError> {
     serde_json::from_str(text).map_err(|error| corrupt(what, id, error))
+}
+
+/// Parses a stored word, such as a digest or an address.
+///
+/// # Errors
+/// The text does not parse.
+pub fn parsed<T>(what: &'static str, id: &str, text: &str) -> Result<T, StoreError>
+where
+    T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
+{
+    text.parse().map_err(|error| corrupt(what, id, error))
 }
 
 /// Decodes a stored message.
@@ -61,6 +74,9 @@ mod tests {
             error.to_string().contains("list") && error.to_string().contains("n1"),
             "{error}"
         );
+        assert_eq!(parsed::<u8>("number", "n1", "7").unwrap(), 7);
+        let error = parsed::<u8>("number", "n1", "seven").unwrap_err();
+        assert_eq!(error.to_string(), "number \"n1\" cannot be read back");
         assert_eq!(inventory("n1", None).unwrap(), None);
         assert_eq!(inventory("n1", Some(&[])).unwrap(), Some(Inventory::default()));
         let error = inventory("n1", Some(b"no message")).unwrap_err();

@@ -51,8 +51,8 @@ pub fn accept(
         Duration::from_secs(limits.handshake_s),
         Duration::from_secs(limits.idle_s),
     );
-    tokio::spawn(close_idle(connections.clone(), idle.max(handshake), stop.clone()));
-    tokio::spawn(async move {
+    let closing = close_idle(connections.clone(), idle.max(handshake), stop.clone());
+    let accepting = async move {
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,
@@ -105,7 +105,9 @@ pub fn accept(
                 }
             });
         }
-    });
+    };
+    // One task: if either panics, the receiver ends, and with it the part of the daemon that serves the connections.
+    tokio::spawn(async move { tokio::join!(closing, accepting) });
     receiver
 }
 

@@ -20,6 +20,7 @@ use tonic::Code;
 use crate::clock;
 use crate::core::Core;
 use crate::space;
+use crate::stored;
 use crate::text::chain;
 use rackwright_image::ImageDigest;
 use std::collections::HashSet;
@@ -391,7 +392,10 @@ pub async fn collect_chunks(core: &Arc<Core>) {
 
 async fn referenced_digests(core: &Core) -> Result<HashSet<ImageDigest>, StoreError> {
     let digests = core.store.write().await?.image_digests().await?;
-    Ok(digests.iter().filter_map(|d| d.parse().ok()).collect())
+    digests
+        .iter()
+        .map(|digest| stored::parsed("image digest", digest, digest))
+        .collect()
 }
 
 #[cfg(test)]
@@ -400,6 +404,30 @@ mod tests {
 
     use super::*;
     use crate::testing;
+
+    #[tokio::test]
+    async fn the_chunks_of_an_image_with_a_damaged_digest_are_not_deleted() {
+        let core = testing::core().await;
+        let version = |digest: &str| ImageVersionRow {
+            image_id: "i1".into(),
+            digest: digest.into(),
+            created_at: clock::now(),
+            body: ImageVersionBody::default(),
+        };
+        let sound = format!("b3-{}", "0".repeat(64));
+        let mut tx = core.store.write().await.unwrap();
+        tx.add_image_version(&version(&sound), "u1").await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(
+            referenced_digests(&core).await.unwrap(),
+            [sound.parse().unwrap()].into()
+        );
+        let mut tx = core.store.write().await.unwrap();
+        tx.add_image_version(&version("b3-0"), "u1").await.unwrap();
+        tx.commit().await.unwrap();
+        let error = referenced_digests(&core).await.unwrap_err();
+        assert_eq!(error.to_string(), "image digest \"b3-0\" cannot be read back");
+    }
 
     #[tokio::test]
     async fn an_import_that_was_cancelled_before_it_began_ends() {

@@ -77,11 +77,9 @@ pub async fn explain(core: &Core, id: &NodeId) -> Result<v1::Explanation, ApiErr
         value,
         time: at.and_then(convert::time),
     });
-    let mut hints = hints(&record);
-    if let Some(hint) = begun_update_hint(core, &record).await? {
-        hints.retain(|hint| !hint.starts_with("rackwright node deploy "));
-        hints.insert(0, hint);
-    }
+    let begun_update = begun_update_hint(core, &record).await?;
+    let mut hints = hints(&record, begun_update.is_some());
+    hints.splice(0..0, begun_update);
     hints.splice(0..0, card_hints(core, &record).await?);
     Ok(v1::Explanation {
         summary: summary(&record, &line, progress.as_ref(), now),
@@ -314,19 +312,21 @@ fn summary(record: &NodeRecord, line: &str, progress: Option<&v1::JobProgress>, 
     text
 }
 
-fn hints(record: &NodeRecord) -> Vec<String> {
+/// Commands that may help. `is_updated`: a firmware update has begun, and no customer gets the node before its end.
+fn hints(record: &NodeRecord, is_updated: bool) -> Vec<String> {
     let id = &record.id;
     let claim = record.node.claim.as_ref();
     let claimed = claim.is_some();
     let handed_over = claim.is_some_and(|c| c.handed_over == Some(c.deployment));
     let untouched = record.node.evidence.is_untouched();
-    let is_silent = health(record).0 == v1::NodeHealth::Unreachable;
+    let health = health(record).0;
+    let is_silent = health == v1::NodeHealth::Unreachable;
     if record.node.doubt.is_some() {
         return doubt_hints(record);
     }
     let list: &[(&str, &str)] = match record.node.state {
-        // All commands wait for the BMC.
-        State::Available if is_silent => &[],
+        // A deploy would wait for the BMC, or for the update.
+        State::Available if is_silent || is_updated || health == v1::NodeHealth::LoginRefused => &[],
         State::Discovered => &[
             (
                 "get",

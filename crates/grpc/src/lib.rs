@@ -170,11 +170,20 @@ pub async fn run(core: Arc<Core>, api: Listening, web: Option<Listening>) -> Res
             _ => Ok(()),
         }
     };
-    tokio::try_join!(
-        stack.serve(for_strangers(), strangers, None),
-        stack.serve(for_known(), known, None),
-        serve_web
-    )?;
+    let serving = async {
+        tokio::try_join!(
+            stack.serve(for_strangers(), strangers, None),
+            stack.serve(for_known(), known, None),
+            serve_web
+        )
+    };
+    // The reports end with the server, and a panic in them ends the server.
+    tokio::select! {
+        served = serving => {
+            served?;
+        }
+        () = report_part_health(&core, &health) => {}
+    }
     Ok(())
 }
 
@@ -277,7 +286,7 @@ fn around<S>(
     web::Web::new(gateway, site)
 }
 
-/// Reports all services to health checks as serving, and keeps reporting the parts of the daemon.
+/// Reports all services to health checks as serving.
 async fn begin_health(core: &Arc<Core>, health: &HealthReporter, methods: &Methods) {
     let services = methods
         .paths()
@@ -296,7 +305,6 @@ async fn begin_health(core: &Arc<Core>, health: &HealthReporter, methods: &Metho
             health.set_serving::<ControlServiceServer<control::Control>>().await;
         });
     }
-    tokio::spawn(report_part_health(core.clone(), health.clone()));
 }
 
 /// Only a member may send long messages, and none to an open call.
@@ -317,7 +325,7 @@ fn is_member(extensions: &Extensions) -> bool {
 const PARTS: &str = "rackwright.parts/";
 
 /// Reports the running parts of the daemon to health checks. If a part has ended, the whole counts as not serving.
-async fn report_part_health(core: Arc<Core>, health: HealthReporter) {
+async fn report_part_health(core: &Core, health: &HealthReporter) {
     let mut changes = core.health.subscribe();
     loop {
         let all = changes.borrow_and_update().clone();

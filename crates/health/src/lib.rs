@@ -1,4 +1,4 @@
-//! The health of GPU nodes and of their components, as values. Pure: no clock, no file, no network, no dependency.
+//! The health of GPU nodes and of their components, as values. Pure: no clock, no file, no network.
 //!
 //! | module | content |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `errors` | errors in NVIDIA's log lines: component, severity, remedy (`data/nvidia-errors.txt`) |
 //! | `facts` | what the probe program reads, as lines of text |
 //! | `passive` | the passive checks: facts in, components at fault out |
-//! | `groups` | who is at fault in a cluster: groups of nodes, suspects, culprits; and the simulation that measures it |
+//! | `groups` | faults in a cluster: groups of nodes, suspects, culprits; and the simulation that measures the search |
 //!
 //! `docs/health.md` states what the product uses today.
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use rackwright_pattern::fits_beginning;
+
 use crate::table::{Row, TableError, named, rows};
 
 const FILE: &str = "data/figures.txt";
@@ -104,14 +106,9 @@ impl Figures {
     /// The SKU of a product, by the name that its driver reports.
     #[must_use]
     pub fn sku_of(&self, product: &str) -> Option<&str> {
-        let fits = |pattern: &str| match pattern.strip_suffix('*') {
-            Some(start) => product.starts_with(start),
-            None => product == pattern,
-        };
-        self.names
-            .iter()
-            .find(|(pattern, _)| fits(pattern))
-            .map(|(_, sku)| sku.as_str())
+        let mut names = self.names.iter();
+        let name = names.find(|(pattern, _)| fits_beginning(pattern, product));
+        name.map(|(_, sku)| sku.as_str())
     }
 
     /// A figure of a SKU.

@@ -115,7 +115,7 @@ mod tests {
         let same = fabric("w", &[4, 4]);
         assert!(
             twice([("east", &east), ("west", &same)]).is_empty(),
-            "twice in one fabric is told by its dump"
+            "the dump of a fabric reports a GUID twice in it"
         );
     }
 

@@ -1,10 +1,10 @@
 //! The connections of one listener: the limits, and which connection is closed when a limit is reached.
 //!
-//! A connection is *known* once its peer has presented a certificate, or has registered on the API, or has made a call with a
-//! login of the web console. A call with a login that has ended makes it unknown again. Known connections are
-//! only limited in total, and this module never closes them. All other connections are *unknown*. Their number is limited
-//! for the listener and for each address. An unknown connection is *idle* while no request of it is being answered: bytes
-//! without a complete request do not count.
+//! A connection is *known* once its peer has presented a certificate, or has registered on the API, or has made a call with
+//! a login of the web console. A call with a login that has ended makes it unknown again. Known connections are only limited
+//! in total, and this module never closes them. All other connections are *unknown*. Their number is limited for the
+//! listener and for each address. An unknown connection is *idle* while no request of it is being answered: bytes without a
+//! complete request do not count.
 //!
 //! If a limit is reached, a new connection replaces the oldest idle unknown connection, which is closed. A connection is
 //! safe for [`MIN_IDLE_TIME`] after it became idle. If no connection can be closed, a new connection from an address over its

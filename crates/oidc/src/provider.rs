@@ -255,8 +255,8 @@ impl Provider {
         }
     }
 
-    /// The same with keys that were fetched now. All who wait share one fetch and its result, and so do those who come within
-    /// some seconds.
+    /// As [`Provider::known`], with keys that were fetched now. Concurrent callers share one fetch and its result, and so do
+    /// callers of the next seconds.
     pub(crate) async fn newer_keys(&self) -> Result<Known, LoginError> {
         let mut last = self.keys.lock().await;
         if last.as_ref().is_none_or(|last| !last.is_recent()) {
@@ -273,7 +273,7 @@ impl Provider {
         self.known().await
     }
 
-    /// Fetches the keys, for all who ask from now on.
+    /// Fetches the keys for all later calls.
     async fn fetch_keys(&self, known: &Known) -> Result<(), String> {
         let keys = CoreJsonWebKeySet::fetch_async(known.metadata.jwks_uri(), &self.http).await;
         let keys = keys.map_err(|error| chain(&error))?;

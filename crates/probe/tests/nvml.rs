@@ -97,6 +97,21 @@ fn an_idle_gpu_may_lower_the_speed_of_its_link() {
 }
 
 #[test]
+fn a_link_of_unknown_speed_is_not_proven_and_one_that_is_down_is_a_fault() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = fake_nvml(dir.path());
+    let node = Node::healthy();
+    let links = || finding(&node.probe(&library, 60_000), "pcie-links");
+    node.pci("0000:18:00.0", "current_link_speed", "Unknown");
+    let why = "the kernel states no width or speed for 0000:18:00.0".to_owned();
+    assert_eq!(links().state, State::NotProven(why));
+    node.pci("0000:18:00.0", "current_link_width", "0");
+    let down = links();
+    assert_eq!(down.state, State::Failed);
+    assert_eq!(down.faults[0].words, "PCIe link at x0 of unknown speed of x16 32 GT/s");
+}
+
+#[test]
 fn a_product_without_figures_is_not_proven_and_one_without_nvlink_is_not_asked() {
     let dir = tempfile::tempdir().unwrap();
     let library = fake_nvml(dir.path());

@@ -340,8 +340,8 @@ fn count(page: &Resource) -> u64 {
 /// The last second of the year 9999.
 const LAST_S: i64 = 253_402_300_799;
 
-/// Seconds since 1970 of `2024-07-18T22:00:55.851+00:00` and its like; none for `0000-00-00T00:00:00Z` and after the year 9999.
-/// No zone means UTC.
+/// Seconds since 1970 of a time such as `2024-07-18T22:00:55.851+00:00`. None: no time, such as `0000-00-00T00:00:00Z`, or a
+/// time after the year 9999. No zone means UTC.
 pub(crate) fn seconds_of(text: &str) -> Option<i64> {
     let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<i64>().ok();
     let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
@@ -372,7 +372,7 @@ pub(crate) fn seconds_of(text: &str) -> Option<i64> {
     };
     let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;
     let seconds = days * 86_400 + hour * 3600 + minute * 60 + second - offset * 60;
-    // No message of the API can tell a time after the year 9999.
+    // A message of the API has no form for a time after the year 9999.
     (0..=LAST_S).contains(&seconds).then_some(seconds)
 }
 

@@ -12,7 +12,7 @@ const SESSIONS: &str = "SELECT id, kind, member, epoch, customer, role, label, c
 /// Most open browser sessions of a member. A further session ends the session with the oldest use.
 const BROWSERS_MAX: i64 = 16;
 
-/// Who keeps the secret of a session.
+/// The keeper of a session's secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionKind {
     /// A browser keeps the secret in a cookie.
@@ -37,7 +37,7 @@ impl SessionKind {
 pub struct SessionRow {
     /// Id of the session; not secret.
     pub id: String,
-    /// Who keeps the secret.
+    /// The keeper of the secret.
     pub kind: SessionKind,
     /// The member.
     pub member: String,
@@ -90,7 +90,7 @@ fn session(row: &Row) -> Result<SessionRow> {
 pub struct SessionFilter<'a> {
     /// The part of the site.
     pub scope: &'a Scope,
-    /// The only member whose sessions are seen; empty: all members of the scope.
+    /// Only sessions of this member are seen; empty: sessions of all members of the scope.
     pub member: &'a str,
 }
 

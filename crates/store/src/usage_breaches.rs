@@ -88,8 +88,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Adds to the usage that the breach concerned ports whose cluster is unknown, since `since`. Without effect if the usage
-    /// has it already.
+    /// Adds to the usage that the breach concerned ports whose cluster is unknown, since `since`. Without effect if the
+    /// usage has it already.
     ///
     /// # Errors
     /// The database failed.

@@ -194,7 +194,7 @@ fn check(id: &str, verdict: Verdict, measured: &str, threshold: &str, source: &s
     }
 }
 
-/// A finding as a check. What is not proven, and settings that are not ready, fail only where the profile wants this.
+/// A finding as a check. The profile decides whether unproven hardware and settings that are not ready fail the node.
 fn check_of(profile: &Profile, finding: &Finding) -> Check {
     let of = |verdict, detail| {
         let (measured, threshold) = (&finding.measured, &finding.threshold);

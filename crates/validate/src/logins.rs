@@ -2,6 +2,8 @@
 //! to the hand-over. These steps mostly follow each other at once.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +33,9 @@ pub struct Deployment {
     /// Number of the deployment under that claim.
     pub number: u32,
 }
+
+/// A reading of a machine by an open login.
+type Reading<'s, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 's>>;
 
 #[derive(Debug)]
 struct KeptLogin {
@@ -82,31 +87,14 @@ impl Logins {
         options: ProbeOptions,
         deadline: Instant,
     ) -> Result<Probe, ProbeError> {
-        if let Some(session) = self.take(deployment) {
-            match probe(&session, options).await {
-                Ok(reading) => {
-                    self.keep(deployment.clone(), session).await;
-                    return Ok(reading);
-                }
-                Err(error) => {
-                    tracing::info!(%error, "the login of the previous step no longer works; a new login follows")
-                }
-            }
-        }
-        let session = wait_reachable(target, deadline, &CancellationToken::new()).await?;
-        match probe(&session, options).await {
-            Ok(reading) => {
-                self.keep(deployment.clone(), session).await;
-                Ok(reading)
-            }
-            Err(error) => {
-                session.close().await;
-                Err(error)
-            }
-        }
+        self.with_login(deployment, target, deadline, |session| {
+            Box::pin(probe(session, options))
+        })
+        .await
     }
 
     /// Reads the machine's hardware by the login of the former step, or by a new one until `until`, and keeps the login.
+    /// `deadline` is the limit of each section.
     ///
     /// # Errors
     /// Those of [`wait_reachable`] and [`read_hardware`]; a broken kept login is no error.
@@ -119,11 +107,29 @@ impl Logins {
         until: Instant,
     ) -> Result<HardwareReading, SshError> {
         let id = format!("{}-{}", deployment.generation, deployment.number);
+        self.with_login(deployment, target, until, |session| {
+            let (program, id) = (program.clone(), id.clone());
+            Box::pin(async move { read_hardware(session, &program, &id, deadline).await })
+        })
+        .await
+    }
+
+    /// Reads something by the login of the former step. If that fails, reads it by a new login. Keeps the login.
+    async fn with_login<T, E>(
+        &self,
+        deployment: &Deployment,
+        target: &SshTarget,
+        until: Instant,
+        read: impl for<'s> Fn(&'s Session) -> Reading<'s, T, E> + Send + Sync,
+    ) -> Result<T, E>
+    where
+        E: From<SshError> + fmt::Display,
+    {
         if let Some(session) = self.take(deployment) {
-            match read_hardware(&session, program, &id, deadline).await {
-                Ok(reading) => {
+            match read(&session).await {
+                Ok(found) => {
                     self.keep(deployment.clone(), session).await;
-                    return Ok(reading);
+                    return Ok(found);
                 }
                 Err(error) => {
                     tracing::info!(%error, "the login of the previous step no longer works; a new login follows")
@@ -131,10 +137,10 @@ impl Logins {
             }
         }
         let session = wait_reachable(target, until, &CancellationToken::new()).await?;
-        match read_hardware(&session, program, &id, deadline).await {
-            Ok(reading) => {
+        match read(&session).await {
+            Ok(found) => {
                 self.keep(deployment.clone(), session).await;
-                Ok(reading)
+                Ok(found)
             }
             Err(error) => {
                 session.close().await;

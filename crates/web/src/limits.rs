@@ -320,7 +320,7 @@ mod tests {
         }
         assert_eq!(asked, 50);
         assert_eq!(limiter.lookup("other", "a"), Lookup::Wait);
-        assert_eq!(limiter.lookup("good", "a"), Lookup::Ask, "who was in stays in");
+        assert_eq!(limiter.lookup("good", "a"), Lookup::Ask, "an open session goes on");
         assert_eq!(limiter.lookup("other", "b"), Lookup::Ask, "other addresses do not wait");
         limiter.note_unknown("good", "b");
         tokio::time::advance(UNKNOWN / 10).await;

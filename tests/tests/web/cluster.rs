@@ -1,5 +1,5 @@
-//! A cluster from the order to the release in the browser, on a fabric that ibsim plays and a real OpenSM manages: an operator
-//! orders it for a customer, and the customer's admin follows it, uses a console and releases it.
+//! A cluster from the order to the release in the browser, on a fabric that ibsim plays and a real OpenSM manages: an
+//! operator orders it for a customer, and the customer's admin follows it, uses a console and releases it.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The API by clients of the Connect protocol that are not ours: npm's `@connectrpc/connect-web` and PyPI's `connectrpc`. Both
-//! make a call, get an error, and follow a stream, with JSON and with binary messages.
+//! The API by clients of the Connect protocol that are not ours: npm's `@connectrpc/connect-web` and PyPI's `connectrpc`.
+//! Both make a call, get an error, and follow a stream, with JSON and with binary messages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{CheckArgs, bytes, note_findings, read_dump, read_plan};
 
-/// Most port GUIDs of several dumps that are told one by one: dumps of one fabric share all GUIDs.
+/// Most port GUIDs with a finding of their own. Two dumps of one fabric share all GUIDs.
 const MAX_TWICE: usize = 64;
 
 pub(super) fn run(cx: &Cx, args: &CheckArgs) -> Result<(), CliError> {

@@ -1,6 +1,7 @@
 //! The hand-over pack of a cluster, made from its stored state.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use rackwright_api::v1;
 use rackwright_ground::core::Core;
@@ -113,10 +114,14 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
             partitions.of(&record.uid).name().to_owned()
         }
     };
-    let members: Vec<(String, String)> = nodes
-        .iter()
-        .map(|node| (node.id.to_string(), node.address.clone()))
-        .collect();
+    let mut members: Vec<(String, Option<IpAddr>)> = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let address = match node.address.as_str() {
+            "" => None,
+            text => Some(stored::parsed("address of node", node.id.as_str(), text)?),
+        };
+        members.push((node.id.to_string(), address));
+    }
     let snapshot = core.sites.picture(&core.store).await?;
     let record = record.clone();
     let made = snapshot.plan(move |site: &Site, planner: &mut Planner<'_>| {
@@ -127,7 +132,7 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
             .map(|(node, name, address)| Member {
                 node,
                 hostname: name.clone(),
-                address: address.parse().ok(),
+                address: *address,
                 spare: spares.contains(name),
             })
             .collect();

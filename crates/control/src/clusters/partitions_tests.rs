@@ -63,6 +63,18 @@ fn cluster(uid: &str, version: u64) -> ClusterRecord {
     record
 }
 
+/// A fabric with one key, after the release of cluster `a` with the ports 1 and 2: the fabric, the entry of the key in the
+/// tables of both ports, and the version without the cluster.
+fn fabric_after_a() -> (Fabric, u16, u64) {
+    let mut fabric = fabric(1, 1);
+    let (given, version) = fabric.hold(&"a".into(), "a", [guid(1), guid(2)].into()).unwrap();
+    let entry = given.number() | 0x8000;
+    let held = tables(&[(1, &[entry]), (2, &[entry])]);
+    fabric.record_proof(version, BTreeSet::new(), Some(&held), Timestamp(1));
+    let version = fabric.drop_cluster("a");
+    (fabric, entry, version)
+}
+
 #[test]
 fn a_partition_is_proven_by_its_own_version_and_no_former_one() {
     let mut fabric = fabric(1, 9);
@@ -87,16 +99,7 @@ fn a_partition_is_proven_by_its_own_version_and_no_former_one() {
 
 #[test]
 fn a_key_is_gone_when_every_port_that_had_it_was_read_without_it_since() {
-    let mut fabric = fabric(1, 1);
-    let (given, version) = fabric.hold(&"a".into(), "a", [guid(1), guid(2)].into()).unwrap();
-    let entry = given.number() | 0x8000;
-    fabric.record_proof(
-        version,
-        BTreeSet::new(),
-        Some(&tables(&[(1, &[entry]), (2, &[entry])])),
-        Timestamp(1),
-    );
-    let version = fabric.drop_cluster("a");
+    let (mut fabric, entry, version) = fabric_after_a();
     assert!(fabric.partitions().partitions.is_empty());
     let record = cluster("a", version);
     assert!(matches!(fact(&fabric, &record), Fact::Draining(_)));
@@ -126,16 +129,7 @@ fn a_key_is_gone_when_every_port_that_had_it_was_read_without_it_since() {
 
 #[test]
 fn a_port_that_is_cut_off_blocks_the_key_for_others_and_not_the_cluster() {
-    let mut fabric = fabric(1, 1);
-    let (given, version) = fabric.hold(&"a".into(), "a", [guid(1), guid(2)].into()).unwrap();
-    let entry = given.number() | 0x8000;
-    fabric.record_proof(
-        version,
-        BTreeSet::new(),
-        Some(&tables(&[(1, &[entry]), (2, &[entry])])),
-        Timestamp(1),
-    );
-    let version = fabric.drop_cluster("a");
+    let (mut fabric, entry, version) = fabric_after_a();
     let record = cluster("a", version);
     fabric.record_proof(version, BTreeSet::new(), Some(&tables(&[(2, &[])])), Timestamp(2));
     assert_eq!(fact(&fabric, &record), Fact::Gone);

@@ -265,7 +265,8 @@ impl Fence for Lease {
     }
 }
 
-/// A task of its own, which finishes even if the caller is dropped. A reading counts only within the lease.
+/// A task of its own, which finishes even if the caller is dropped. Its result counts only within the lease: a fault past
+/// its end may come from a write or a rollback that the fence refused.
 async fn apply(manager: &Arc<dyn FabricManager>, wanted: Partitions, lease: Lease) -> Result<Applied, Failure> {
     let (manager, fence) = (manager.clone(), lease.clone());
     let applied = match tokio::spawn(async move { manager.apply(&wanted, &fence).await }).await {
@@ -273,14 +274,14 @@ async fn apply(manager: &Arc<dyn FabricManager>, wanted: Partitions, lease: Leas
             fault: chain(&error),
             repaired: error.repaired().cloned(),
             is_fenced: error.is_fenced(),
-        })?,
-        Err(error) => return Err(Failure::of(format!("the fabric manager's task ended: {error}"))),
+        }),
+        Err(error) => Err(Failure::of(format!("the fabric manager's task ended: {error}"))),
     };
     lease.check().await.map_err(|fault| Failure {
         is_fenced: true,
         ..Failure::of(fault)
     })?;
-    Ok(applied)
+    applied
 }
 
 /// The name of the fabric that each port of a partition is cabled to.

@@ -34,7 +34,7 @@ struct Agent {
     /// The chunks for which it is its rack's source.
     source_of: Vec<Chunk>,
     pace: Span,
-    /// Who last said that the agent does not answer, and that it sent wrong bytes.
+    /// The agents that last reported this agent as silent, and as a sender of wrong bytes.
     away_by: Option<AgentNo>,
     lied_to: Option<AgentNo>,
     is_distrusted: bool,

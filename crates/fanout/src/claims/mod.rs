@@ -54,7 +54,7 @@ const NEED: u8 = 2;
 /// The right and the duty to fetch a chunk from outside the rack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
-    /// Who fetches.
+    /// The agent that fetches the chunk.
     pub agent: AgentNo,
     /// What is fetched.
     pub chunk: Chunk,

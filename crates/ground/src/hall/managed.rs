@@ -73,7 +73,7 @@ impl Managed {
         })
     }
 
-    /// What an operator should know about the managers of this site, one sentence each, with the fabric.
+    /// Warnings about the managers of this site: fabric and sentence.
     #[must_use]
     pub fn warnings(&self, site: &Site) -> Vec<(String, String)> {
         let of_fabric = |fabric: &Fabric| (fabric.name.to_string(), without(&fabric.name));
@@ -168,7 +168,7 @@ cables:
     }
 
     #[test]
-    fn a_compute_fabric_without_a_manager_is_told_with_its_place_and_setting() {
+    fn a_compute_fabric_without_a_manager_is_reported_with_its_place_and_setting() {
         for managed in [Managed::Off, named(&["east", "west"])] {
             assert_eq!(findings(&managed), Vec::<String>::new());
         }

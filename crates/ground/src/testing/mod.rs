@@ -128,11 +128,15 @@ pub async fn put_site(core: &Core, text: &str) {
         text: text.to_owned(),
     }];
     assert!(hall::read(&files).site.is_some(), "the site file has faults");
+    put_files(core, files).await;
+}
+
+async fn put_files(core: &Core, files: Vec<SiteFile>) {
     let former = core.store.site().await.unwrap();
     let row = SiteRow {
         version: former.as_ref().map_or(1, |row| row.version + 1),
         uid: former.map_or_else(|| core.new_id(), |row| row.uid),
-        digest: format!("b3-{}", blake3::hash(text.as_bytes()).to_hex()),
+        digest: format!("b3-{}", blake3::hash(files[0].text.as_bytes()).to_hex()),
         files,
         applied_by: "operator".into(),
         applied_at: clock::now(),
@@ -142,6 +146,15 @@ pub async fn put_site(core: &Core, text: &str) {
     tx.insert_site(&row).await.unwrap();
     tx.save_hall(&mut hall).await.unwrap();
     core.commit(tx).await.unwrap();
+}
+
+/// Stores a version of the site that cannot be read, as after damage of the database.
+pub async fn damage_site(core: &Core) {
+    let files = vec![SiteFile {
+        name: "site.yaml".into(),
+        text: "site: {nme: s}\n".into(),
+    }];
+    put_files(core, files).await;
 }
 
 /// A node in `state`; claimed if there is an image digest.

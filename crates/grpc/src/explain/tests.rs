@@ -43,7 +43,7 @@ fn takes(verb: &str, record: &NodeRecord) -> Option<bool> {
 
 fn told(record: &NodeRecord, agent: &Reading<Agent>, progress: Option<&v1::JobProgress>, after_us: i64) -> String {
     let mut lines = vec![summary(record, "", progress, START.plus(after_us))];
-    lines.extend(hints(record).into_iter().map(|hint| format!("> {hint}")));
+    lines.extend(hints(record, false).into_iter().map(|hint| format!("> {hint}")));
     for line in fact_lines(record, agent) {
         lines.push(format!("{}: {}{}", line.name, line.value, seconds(&line)));
     }
@@ -157,7 +157,7 @@ fn what_was_handed_over_is_not_said_to_be_written_again_by_a_retry() {
     if let Some(claim) = &mut record.node.claim {
         claim.handed_over = Some(claim.deployment);
     }
-    let hints = hints(&record);
+    let hints = hints(&record, false);
     assert!(
         hints[0].starts_with("rackwright node retry n1: checks it again"),
         "{hints:?}"
@@ -201,6 +201,24 @@ fn a_wait_that_is_over_is_not_told_and_neither_is_progress_of_nothing() {
 }
 
 #[test]
+fn a_free_node_is_deployed_only_if_its_bmc_takes_requests_and_no_update_has_begun() {
+    let deploys = |record: &NodeRecord, is_updated| {
+        let hints = hints(record, is_updated);
+        hints.iter().any(|hint| hint.starts_with("rackwright node deploy "))
+    };
+    let free = started(State::Available, Shape::Free);
+    assert!(deploys(&free, false));
+    assert!(!deploys(&free, true));
+    let mut refused = free.clone();
+    refused.spec.account.refused_at = Some(START);
+    assert!(!deploys(&refused, false));
+    assert!(!hints(&refused, false).is_empty(), "the login can be corrected");
+    let mut silent = free;
+    silent.readings.bmc = known(Bmc::Unreachable("no route to host".into()), 0);
+    assert!(!deploys(&silent, false));
+}
+
+#[test]
 fn spans_are_in_words() {
     for (us, wanted) in [
         (-SECOND, "no time"),
@@ -221,7 +239,7 @@ fn spans_are_in_words() {
 fn every_node_has_a_hint_and_takes_what_its_hints_name() {
     let mut useless = Vec::new();
     for (state, shape, record) in all_nodes() {
-        let hints = hints(&record);
+        let hints = hints(&record, false);
         assert!(!hints.is_empty(), "{state}, {shape:?}");
         for hint in &hints {
             let (command, what) = hint.split_once(" n1: ").unwrap();

@@ -1,5 +1,7 @@
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 
+use rackwright_ground::testing;
+
 use super::*;
 use crate::feature_tests::clusters::{hall, names, put, spec};
 use crate::tenancy::{as_member, join, mutation};
@@ -39,4 +41,64 @@ async fn a_lost_node_of_a_cluster_is_not_deleted_before_the_cluster_has_replaced
         .await
         .unwrap();
     assert_eq!(kept.version, record.version);
+}
+
+/// A BMC without sessions: each request has the password.
+async fn bmc() -> String {
+    use axum::Json;
+    use axum::routing::get;
+    let app = axum::Router::new().route("/redfish/v1/", get(async || Json(serde_json::json!({}))));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    format!("http://{address}")
+}
+
+#[tokio::test]
+async fn a_changed_label_keeps_the_client_of_the_bmc_and_a_changed_address_does_not() {
+    let core = testing::core().await;
+    let mut record = testing::node("n1", State::Available, None);
+    record.spec.bmc_address = bmc().await;
+    let sealed = core
+        .keys
+        .sealer
+        .seal(&"secret".to_owned().into(), &bmc_password_purpose(&record.id));
+    record.spec.bmc_password = sealed.unwrap();
+    testing::add(&core, &record).await;
+    let used = core.bmcs.client(&record, &core.keys.sealer).await.unwrap();
+    join(&core, "olga", "operator", "").await;
+    let mut olga = NodeServiceClient::new(as_member(&core, "olga"));
+    let mut update = async |key: &str, path: &str, address: &str| {
+        let node = v1::Node {
+            name: "nodes/n1".into(),
+            spec: Some(v1::NodeSpec {
+                bmc: Some(v1::Bmc {
+                    address: address.into(),
+                    ..v1::Bmc::default()
+                }),
+                ..v1::NodeSpec::default()
+            }),
+            metadata: Some(v1::Metadata {
+                labels: [("rack".to_owned(), "r1".to_owned())].into(),
+                ..v1::Metadata::default()
+            }),
+            ..v1::Node::default()
+        };
+        let request = v1::UpdateNodeRequest {
+            node: Some(node),
+            update_mask: Some(prost_types::FieldMask {
+                paths: vec![path.into()],
+            }),
+            mutation: mutation(key),
+        };
+        olga.update_node(request).await.unwrap();
+    };
+    update("u1", "metadata.labels", "").await;
+    assert_eq!(core.bmcs.count().await, 1);
+    let same = core.bmcs.client(&record, &core.keys.sealer).await.unwrap();
+    assert!(Arc::ptr_eq(&used, &same));
+    update("u2", "spec.bmc.address", "https://10.0.0.9").await;
+    assert_eq!(core.bmcs.count().await, 0);
+    // The former client is not closed before its last user.
+    assert_eq!(used.get("/redfish/v1/Systems").await.unwrap_err().status(), Some(404));
 }

@@ -1,4 +1,4 @@
-//! Who is at fault in a cluster: collective tests of groups of nodes, from which single nodes or leaves are named.
+//! Faults in a cluster: collective tests of groups of nodes, which name the nodes or leaves at fault.
 //!
 //! 1. Groups by leaf.
 //! 2. Groups across leaves, with one node of each first group. So each node is in two tests, and a healthy cluster is proven

@@ -25,7 +25,8 @@ pub struct HcaParts {
     pub cable: String,
 }
 
-/// The components of an element. One of them is at fault: a slow lane does not tell the adapter from its cable.
+/// The components of an element. One of them is at fault: a slow lane has the same symptom for a bad adapter and a bad
+/// cable.
 #[must_use]
 pub fn components(parts: &NodeParts, element: Element) -> Vec<Component> {
     let filled = |kind: Kind, id: Option<&String>| {

@@ -106,7 +106,7 @@ fn two_bad_nodes_of_one_group_are_both_named() {
     );
 }
 
-/// Runs a search whose tests fail by a rule.
+/// Runs a search. A rule decides which tests fail.
 fn by_rule(leaves: &[Option<usize>], fails: impl Fn(&[usize], usize) -> Option<Outcome>) -> super::Conclusion {
     let mut search = Search::new(leaves);
     let mut round = 0;
@@ -135,7 +135,7 @@ fn a_group_that_fails_once_is_transient() {
 }
 
 #[test]
-fn slow_and_crashed_nodes_are_told_apart() {
+fn slow_and_crashed_nodes_are_different_culprits() {
     let leaves: Vec<Option<usize>> = (0..16).map(|node| Some(node / 4)).collect();
     for (outcome, wanted) in [(Outcome::Slow(None), false), (Outcome::Crashed(None), true)] {
         let found = by_rule(&leaves, |nodes, _| nodes.contains(&9).then(|| outcome.clone()));
@@ -149,7 +149,7 @@ fn slow_and_crashed_nodes_are_told_apart() {
 }
 
 #[test]
-fn without_known_good_nodes_nobody_is_blamed_alone() {
+fn without_known_good_nodes_no_single_node_is_named() {
     let found = by_rule(&[Some(0), Some(0)], |_, _| Some(Outcome::Crashed(None)));
     assert_eq!(found.culprits, [Culprit::OneOf(vec![0, 1])]);
     let found = by_rule(&[None; 9], |_, _| Some(Outcome::Slow(None)));

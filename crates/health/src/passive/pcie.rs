@@ -157,7 +157,7 @@ fn slow_link(facts: &Facts, device: &Device<'_>) -> Link {
     let above = facts
         .rows("pci")
         .find(|above| row.get("parent").is_some() && above.get("address") == row.get("parent"));
-    let (Some(lanes), Some(rate)) = (row.number::<u32>("width"), speed(row, "speed").or(Some(0.0))) else {
+    let Some(lanes) = row.number::<u32>("width") else {
         return Link::Unknown;
     };
     let (Some(mut most_lanes), Some(mut most_rate)) = (width(row, "max_width"), speed(row, "max_speed")) else {
@@ -167,10 +167,16 @@ fn slow_link(facts: &Facts, device: &Device<'_>) -> Link {
         most_lanes = width(above, "max_width").map_or(most_lanes, |lanes| lanes.min(most_lanes));
         most_rate = speed(above, "max_speed").map_or(most_rate, |rate| rate.min(most_rate));
     }
-    let words = format!("PCIe link at x{lanes} {rate} GT/s of x{most_lanes} {most_rate} GT/s");
+    let rate = speed(row, "speed");
+    // The kernel has no number for the speed of a link that is down, or of one that is faster than it knows.
+    let shown = rate.map_or_else(|| "of unknown speed".to_owned(), |rate| format!("{rate} GT/s"));
+    let words = format!("PCIe link at x{lanes} {shown} of x{most_lanes} {most_rate} GT/s");
     if lanes < most_lanes {
         return Link::Slow(words);
     }
+    let Some(rate) = rate else {
+        return Link::Unknown;
+    };
     if rate >= most_rate {
         return Link::Full;
     }

@@ -85,8 +85,8 @@ fn port_fault(port: &Row, all: &[&Row], hours: f64) -> Option<Fault> {
         // A port without a working like port may be unused on purpose.
         peers().next()?;
         let words = format!("{place} is {}, {}", port.text("state"), port.text("phys_state"));
-        let polls = port.text("phys_state").ends_with("LinkUp");
-        return if polls {
+        let is_linked = port.text("phys_state").ends_with("LinkUp");
+        return if is_linked {
             let component = Component::new(Kind::Hca, id);
             Some(Fault::new(component, Severity::Fatal, Remedy::Inspect, words))
         } else {

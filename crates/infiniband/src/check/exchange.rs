@@ -1,9 +1,9 @@
 //! Switches and nodes that stand in each other's places: one finding for all their cables.
 //!
 //! A unit is a switch, or all adapters of a node. Unit A stands in the place of unit B if at least four fifths of B's
-//! planned cables with a link end at A, each at the port (and adapter) that the plan gives B. At least three cables must show this
-//! for a switch, and at least two for a node. An exchange is a ring of such units. The other searches then judge the
-//! fabric as if the exchanges were undone.
+//! planned cables with a link end at A, each at the port (and adapter) that the plan gives B. At least three cables must
+//! show this for a switch, and at least two for a node. An exchange is a ring of such units. The other searches then judge
+//! the fabric as if the exchanges were undone.
 //!
 //! A round looks at each planned cable twice: n log n for n cables. A further round comes only after an exchange.
 

@@ -12,10 +12,13 @@ use rackwright_ground::agents::AdmittedAgent;
 use rackwright_ground::clock;
 use rackwright_ground::config::ethernet::{Cabling, Settings};
 use rackwright_ground::core::Core;
+use rackwright_ground::stored;
 use rackwright_ground::text::{NAME_MAX, cut};
 use rackwright_lifecycle::{Agent, EventKind, NodeId, Reading, State, Timestamp};
 use rackwright_site::model::{EthernetPort, Site};
 use rackwright_store::{EventRow, NodeNeighbours, NodeRecord, StoreError};
+
+use super::applied_site;
 
 /// Most cards kept of a machine.
 const CARDS_MAX: usize = 64;
@@ -156,19 +159,13 @@ fn compare(site: &Site, settings: &Settings, ports: &[EthernetPort], heard: &[v1
     findings
 }
 
-async fn site(core: &Core) -> Option<std::sync::Arc<Site>> {
-    let site = core.sites.current(&core.store).await.ok().flatten();
-    site.map(|(_, site)| site)
-}
-
 fn ports<'a>(site: &'a Site, node: &NodeId) -> &'a [EthernetPort] {
     site.node_named(node.as_str()).map_or(&[], |id| &site.node(id).ethernet)
 }
 
-fn neighbours(row: &NodeNeighbours) -> Vec<v1::Neighbour> {
-    v1::Neighbours::decode(&*row.body)
-        .map(|all| all.neighbours)
-        .unwrap_or_default()
+fn neighbours(row: &NodeNeighbours) -> Result<Vec<v1::Neighbour>, StoreError> {
+    let all: v1::Neighbours = stored::message("neighbours of node", row.node.as_str(), &row.body)?;
+    Ok(all.neighbours)
 }
 
 /// Neighbours with texts and counts limited, as an agent is not trusted.
@@ -199,7 +196,7 @@ async fn exchanged(core: &Core, site: &Site, finding: &Finding) -> Result<String
     };
     let row = core.store.node_neighbours(node).await?;
     let settings = &core.config.ethernet;
-    let other_neighbours = row.map(|row| neighbours(&row)).unwrap_or_default();
+    let other_neighbours = row.as_ref().map(neighbours).transpose()?.unwrap_or_default();
     let findings = compare(site, settings, ports(site, node), &other_neighbours);
     let own_port = format!("{}/{}", port.switch, port.port);
     let is_exchanged = findings.iter().any(|finding| match finding {
@@ -223,18 +220,14 @@ pub(crate) async fn heard(
 ) -> Result<(), StoreError> {
     let node = &admitted_agent.node;
     let received = bounded(received);
-    let findings = match site(core).await {
-        Some(site) => {
-            let findings = compare(&site, &core.config.ethernet, ports(&site, node), &received.neighbours);
-            let mut reported = Vec::with_capacity(findings.len());
-            for finding in findings {
-                let more = exchanged(core, &site, &finding).await?;
-                reported.push((finding, more));
-            }
-            reported
+    let mut findings = Vec::new();
+    let site = applied_site(core).await?;
+    if let Ok(Some(site)) = &site {
+        for finding in compare(site, &core.config.ethernet, ports(site, node), &received.neighbours) {
+            let more = exchanged(core, site, &finding).await?;
+            findings.push((finding, more));
         }
-        None => Vec::new(),
-    };
+    }
     let now = clock::now();
     let mut tx = core.store.write().await?;
     if tx.node(node).await?.hold.session != admitted_agent.number {
@@ -243,7 +236,11 @@ pub(crate) async fn heard(
     }
     let before = tx.node_neighbours(node).await?;
     let reported = before.as_ref().map_or("", |row| row.reported.as_str());
-    let (reported, events) = changed_findings(reported, &findings);
+    let (reported, events) = match &site {
+        Ok(_) => changed_findings(reported, &findings),
+        // The reported differences are compared again with the next frames.
+        Err(_) => (reported.to_owned(), Vec::new()),
+    };
     let row = NodeNeighbours {
         node: node.clone(),
         boot_id: admitted_agent.boot_id.clone(),
@@ -305,8 +302,8 @@ fn changed_findings(before: &str, findings: &[(Finding, String)]) -> (String, Ve
     (reported.join("\n"), events)
 }
 
-/// Why a node must not be imaged, if the settings hold nodes with wrong cables. Only frames of the current boot count:
-/// a cable that was moved meanwhile is only heard in the next boot.
+/// Why a node must not be imaged, if the settings hold nodes with wrong cables. A site that cannot be read holds the node
+/// too. Only frames of the current boot count: a cable that was moved meanwhile is only heard in the next boot.
 ///
 /// # Errors
 /// The database failed.
@@ -321,15 +318,20 @@ pub async fn holds(core: &Core, record: &NodeRecord, agent: &Reading<Agent>) -> 
     if core.config.ethernet.cabling != Cabling::Hold || record.node.state != State::Imaging {
         return Ok(None);
     }
+    let site = match applied_site(core).await? {
+        Ok(Some(site)) => site,
+        Ok(None) => return Ok(None),
+        Err(why) => return Ok(Some(format!("the cables cannot be compared with the site: {why}"))),
+    };
     let row = core.store.node_neighbours(&record.id).await?;
-    let (Some(row), Some(site)) = (row.filter(|row| row.boot_id == *boot_id), site(core).await) else {
+    let Some(row) = row.filter(|row| row.boot_id == *boot_id) else {
         return Ok(None);
     };
     let found = compare(
         &site,
         &core.config.ethernet,
         ports(&site, &record.id),
-        &neighbours(&row),
+        &neighbours(&row)?,
     );
     let differences: Vec<String> = found.iter().filter_map(Finding::difference).collect();
     Ok((!differences.is_empty()).then(|| differences.join("; ")))
@@ -340,10 +342,12 @@ pub async fn holds(core: &Core, record: &NodeRecord, agent: &Reading<Agent>) -> 
 /// # Errors
 /// The database failed.
 pub async fn explain(core: &Core, record: &NodeRecord) -> Result<(String, Option<Timestamp>), StoreError> {
-    let site = site(core).await;
-    let Some((site, ports)) = site.as_deref().map(|site| (site, ports(site, &record.id))) else {
-        return Ok(("not compared: no site file is applied".to_owned(), None));
+    let site = match applied_site(core).await? {
+        Ok(Some(site)) => site,
+        Ok(None) => return Ok(("not compared: no site file is applied".to_owned(), None)),
+        Err(why) => return Ok((format!("not compared: {why}"), None)),
     };
+    let (site, ports) = (&*site, ports(&site, &record.id));
     if ports.is_empty() {
         return Ok((
             "not compared: the site file names no switch port of the node".to_owned(),
@@ -354,7 +358,7 @@ pub async fn explain(core: &Core, record: &NodeRecord) -> Result<(String, Option
         return Ok(("no LLDP frame was ever received".to_owned(), None));
     };
     let mut words = Vec::with_capacity(ports.len());
-    for finding in compare(site, &core.config.ethernet, ports, &neighbours(&row)) {
+    for finding in compare(site, &core.config.ethernet, ports, &neighbours(&row)?) {
         words.push(match &finding {
             Finding::Matches(EthernetPort { nic, switch, port }) => format!("{nic} is cabled to {switch}/{port}"),
             Finding::NoNeighbour(EthernetPort { nic, switch, port }) => {
@@ -374,8 +378,12 @@ pub async fn explain(core: &Core, record: &NodeRecord) -> Result<(String, Option
 /// The database failed.
 pub async fn name_neighbours(core: &Core, node: &NodeId, nics: &mut [v1::Nic]) -> Result<(), StoreError> {
     let row = core.store.node_neighbours(node).await?;
-    let heard = row.as_ref().map(neighbours).unwrap_or_default();
-    let site = if heard.is_empty() { None } else { site(core).await };
+    let heard = row.as_ref().map(neighbours).transpose()?.unwrap_or_default();
+    // Without a site, and with one that cannot be read, a port has the name that it sent.
+    let site = match heard.is_empty() {
+        true => None,
+        false => applied_site(core).await?.ok().flatten(),
+    };
     for nic in nics {
         let neighbour = heard.iter().find(|neighbour| neighbour.mac == nic.mac);
         nic.neighbour = neighbour.map_or_else(String::new, |neighbour| {

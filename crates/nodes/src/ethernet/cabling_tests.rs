@@ -165,7 +165,7 @@ async fn an_agents_report_is_bounded_and_counts_only_in_its_own_session_and_boot
         .await
         .unwrap();
     let row = core.store.node_neighbours(&"n2".into()).await.unwrap().unwrap();
-    let kept = neighbours(&row);
+    let kept = neighbours(&row).unwrap();
     assert_eq!(kept.len(), CARDS_MAX);
     assert!(kept[0].nic.len() <= NAME_MAX && !kept[0].nic.contains('\n'));
     assert_eq!(row.boot_id, "b1");
@@ -210,4 +210,64 @@ async fn only_a_difference_of_the_present_boot_holds_a_node_that_is_imaged() {
     let resting = testing::node("n2", State::Available, None);
     assert_eq!(holds(&core, &resting, &agent("b1")).await.unwrap(), None);
     assert_eq!(say(vec![heard("eth0", "leaf-1", "swp2")]).await, None);
+}
+
+#[tokio::test]
+async fn an_unreadable_site_holds_a_node_and_forgets_no_difference() {
+    let core = testing::core_with("ethernet: {cabling: hold}\n").await;
+    testing::put_site(&core, SITE).await;
+    let record = testing::node("n2", State::Imaging, Some("b3-1"));
+    testing::add(&core, &record).await;
+    let admitted_agent = AdmittedAgent {
+        node: "n2".into(),
+        number: record.hold.session,
+        of: rackwright_store::AgentSession::default(),
+        boot_id: "b1".into(),
+    };
+    let agent = Reading::Known {
+        value: Agent::Present {
+            boot_id: "b1".into(),
+            booted_at: Timestamp(1),
+        },
+        at: Timestamp(1),
+    };
+    let wrong = || v1::Neighbours {
+        neighbours: vec![heard("eth0", "leaf-1", "swp1")],
+    };
+    super::heard(&core, &admitted_agent, wrong()).await.unwrap();
+    let row = async || core.store.node_neighbours(&"n2".into()).await.unwrap().unwrap();
+    let reported = row().await.reported;
+    assert!(reported.starts_with("eth0 is cabled to leaf-1/swp1"), "{reported}");
+
+    testing::damage_site(&core).await;
+    let why = holds(&core, &record, &agent).await.unwrap().unwrap();
+    assert!(
+        why.starts_with("the cables cannot be compared with the site: "),
+        "{why}"
+    );
+    let (explained, _) = explain(&core, &record).await.unwrap();
+    assert!(explained.starts_with("not compared: the applied site"), "{explained}");
+    super::heard(&core, &admitted_agent, wrong()).await.unwrap();
+    assert_eq!(row().await.reported, reported);
+}
+
+#[tokio::test]
+async fn stored_neighbours_that_do_not_decode_are_a_named_error() {
+    let core = testing::core_with("ethernet: {cabling: hold}\n").await;
+    testing::put_site(&core, SITE).await;
+    let record = testing::node("n2", State::Imaging, Some("b3-1"));
+    testing::add(&core, &record).await;
+    let mut tx = core.store.write().await.unwrap();
+    let row = NodeNeighbours {
+        node: "n2".into(),
+        boot_id: "b1".into(),
+        heard_at: Timestamp(1),
+        body: b"no message".to_vec(),
+        reported: String::new(),
+    };
+    tx.save_neighbours(&row).await.unwrap();
+    tx.commit().await.unwrap();
+    let error = explain(&core, &record).await.unwrap_err();
+    assert_eq!(error.to_string(), "neighbours of node \"n2\" cannot be read back");
+    assert!(name_neighbours(&core, &"n2".into(), &mut []).await.is_err());
 }

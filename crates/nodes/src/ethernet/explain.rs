@@ -20,8 +20,8 @@ pub async fn of_node(core: &Core, record: &NodeRecord) -> Result<(String, Option
     if core.config.ethernet.managed().is_none() {
         return Ok(("unknown: the settings name no switches".to_owned(), None));
     }
-    let site = core.sites.current(&core.store).await.ok().flatten();
-    let ports = match ports::of_node(site.as_ref().map(|(_, site)| &**site), &record.id) {
+    let site = super::applied_site(core).await?;
+    let ports = match site.and_then(|site| ports::of_node(site.as_deref(), &record.id)) {
         Ok(ports) => ports,
         Err(fault) => return Ok((format!("not proven: {fault}"), None)),
     };

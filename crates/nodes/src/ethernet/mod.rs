@@ -17,8 +17,12 @@ use std::sync::Arc;
 
 use rackwright_ground::config::Config;
 use rackwright_ground::config::ethernet::Managed;
+use rackwright_ground::core::Core;
 use rackwright_ground::features::FeatureState;
+use rackwright_ground::hall::HallError;
 use rackwright_ports::PortDriver;
+use rackwright_site::model::Site;
+use rackwright_store::StoreError;
 use tokio::sync::Semaphore;
 
 /// Parallel changes on one switch.
@@ -49,5 +53,14 @@ impl FeatureState for Switches {
                 .map(|(name, driver)| (name, switch(driver)))
                 .collect(),
         )
+    }
+}
+
+/// The applied site, or why it cannot be read. `None`: no site is applied.
+async fn applied_site(core: &Core) -> Result<Result<Option<Arc<Site>>, String>, StoreError> {
+    match core.sites.current(&core.store).await {
+        Ok(site) => Ok(Ok(site.map(|(_, site)| site))),
+        Err(HallError::Store(error)) => Err(error),
+        Err(error) => Ok(Err(error.to_string())),
     }
 }

@@ -19,7 +19,7 @@ use rackwright_store::{EventRow, NodeNetwork, StoreError};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::ports;
+use super::{applied_site, ports};
 use crate::ethernet::Switches;
 
 /// The key that decides which replica watches.
@@ -68,11 +68,20 @@ async fn check_switches(
         return Ok(());
     }
     let scan = scan(core, silent).await;
-    let site = match core.sites.current(&core.store).await {
-        Ok(site) => site.map(|(_, site)| site),
-        Err(error) => {
-            tracing::warn!(%error, "the site cannot be read, so the switch ports of its nodes are unknown");
-            None
+    compare_with_site(core, managed, &scan).await
+}
+
+/// Notices moved ports, and frees VLANs. Without a readable site nothing is compared: a VLAN at a trunk port would look
+/// unused.
+async fn compare_with_site(core: &Core, managed: Managed<'_>, scan: &SwitchScan) -> Result<(), StoreError> {
+    let site = match applied_site(core).await? {
+        Ok(site) => site,
+        Err(why) => {
+            tracing::warn!(
+                why,
+                "the site cannot be read, so the switch ports of its nodes are unknown"
+            );
+            return Ok(());
         }
     };
     let mut known = BTreeSet::new();
@@ -91,7 +100,7 @@ async fn check_switches(
         );
     }
     if scan.is_whole {
-        free_vlans(core, &scan, &all_ports(site.as_deref(), known)).await?;
+        free_vlans(core, scan, &all_ports(site.as_deref(), known)).await?;
     }
     Ok(())
 }
@@ -323,6 +332,20 @@ mod tests {
             .await
             .unwrap();
         assert!(core.store.vlans().await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_unreadable_site_frees_no_vlan() {
+        let core = testing::core_with(SETTINGS).await;
+        let managed = core.config.ethernet.managed().unwrap();
+        let mut tx = core.store.write().await.unwrap();
+        tx.vlan_of("customer acme", (100, 100), Timestamp(5)).await.unwrap();
+        tx.commit().await.unwrap();
+        // Only the site tells that the trunk leads to a machine.
+        let scan = seen(Timestamp(9), Vlan::Trunk([].into()));
+        testing::damage_site(&core).await;
+        compare_with_site(&core, managed, &scan).await.unwrap();
+        assert_eq!(core.store.vlans().await.unwrap().len(), 1);
     }
 
     #[test]

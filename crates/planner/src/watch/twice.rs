@@ -9,7 +9,7 @@ use rackwright_site::model::{Cable, NodeId, Port, Site};
 use super::{Fault, Faults, Kind, ends, host};
 
 /// Most GUIDs with a fault of their own. The managers of two fabrics that see one subnet share all GUIDs.
-const MAX_TOLD: usize = 64;
+const FAULTS_MAX: usize = 64;
 
 /// The port that the site has for a GUID.
 struct Owner {
@@ -19,22 +19,22 @@ struct Owner {
     cable: Option<usize>,
 }
 
-/// The fault of each GUID, by id. A copy gets no key and impairs nobody, so the fault impairs no node.
+/// The fault of each GUID, by id. The copied port gets no key, so the fault impairs no node.
 #[must_use]
 pub fn twice(site: &Site, found: &[TwiceGuid]) -> Faults {
-    let mut faults: Faults = found.iter().take(MAX_TOLD).map(|one| fault(site, one)).collect();
-    let more = found.len().saturating_sub(MAX_TOLD);
+    let mut faults: Faults = found.iter().take(FAULTS_MAX).map(|one| fault(site, one)).collect();
+    let more = found.len().saturating_sub(FAULTS_MAX);
     if more > 0 {
         let text = format!(
             "{more} more port GUIDs answer in several fabrics: if two managers of `fabric.managers` in the settings manage \
              one fabric, remove one of them"
         );
-        let told = Fault {
+        let rest = Fault {
             kind: Kind::GuidTwice,
             what: "several-fabrics".to_owned(),
             ..super::plain(text)
         };
-        faults.insert(Kind::GuidTwice.as_str().to_owned(), told);
+        faults.insert(Kind::GuidTwice.as_str().to_owned(), rest);
     }
     faults
 }
@@ -50,7 +50,7 @@ fn fault(site: &Site, found: &TwiceGuid) -> (String, Fault) {
             let copies: Vec<String> = copies.map(short).collect();
             format!(
                 "the site has this port for {port} in fabric {fabric}, so the adapter {} has a copied GUID and gets no key \
-                 there: find who wrote it, and give the adapter its own GUID again or replace it",
+                 there: find the origin of the copy, and give the adapter its own GUID again or replace it",
                 copies.join(" and ")
             )
         }
@@ -75,7 +75,7 @@ fn fault(site: &Site, found: &TwiceGuid) -> (String, Fault) {
     let cables = found.places.iter().filter_map(|place| cable_at(site, place));
     let cables: Vec<&Cable> = cables.collect();
     nodes.extend(cables.iter().filter_map(|cable| host(cable)));
-    let told = Fault {
+    let fault = Fault {
         kind: Kind::GuidTwice,
         what: "several-fabrics".to_owned(),
         cables: cables.iter().map(|cable| cable.label.to_string()).collect(),
@@ -86,7 +86,7 @@ fn fault(site: &Site, found: &TwiceGuid) -> (String, Fault) {
         text,
         replaced: Vec::new(),
     };
-    (format!("{}/{}", Kind::GuidTwice.as_str(), found.port), told)
+    (format!("{}/{}", Kind::GuidTwice.as_str(), found.port), fault)
 }
 
 fn owner(site: &Site, port: Guid) -> Option<Owner> {
@@ -189,7 +189,7 @@ cables: [{label: e1, a: n1/c0, b: leaf-e/1}, {label: w1, a: n2/c0, b: leaf-w/3}]
     }
 
     #[test]
-    fn a_copied_guid_is_told_with_both_places_and_the_adapter_at_fault() {
+    fn a_copied_guid_is_reported_with_both_places_and_the_adapter_at_fault() {
         let checked = check(&[Source {
             name: "s.yaml",
             text: SITE,
@@ -203,7 +203,7 @@ cables: [{label: e1, a: n1/c0, b: leaf-e/1}, {label: w1, a: n2/c0, b: leaf-w/3}]
             "port 0x00000000000000a1 answers in 2 fabrics: in fabric east at leaf-e/1 as \"east host\" (the site has node \
              n1 there); in fabric west at leaf-w/3 as \"west host\" (the site has node n2 there); the site has this port for \
              n1/c0 in fabric east, so the adapter at leaf-w/3 in fabric west has a copied GUID and gets no key there: find \
-             who wrote it, and give the adapter its own GUID again or replace it"
+             the origin of the copy, and give the adapter its own GUID again or replace it"
         );
         assert_eq!(
             (fault.cables.join(" "), fault.nodes.join(" ")),

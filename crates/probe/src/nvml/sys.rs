@@ -1,4 +1,4 @@
-//! The calls of NVML that are used: names, types and numbers of `nvml.h`, whose interface is stable by its versioned names.
+//! The calls of NVML: names, types and numbers of `nvml.h`. The versioned names of its calls are stable.
 //! A call that the library lacks counts as one that the GPU does not support.
 
 #![allow(unsafe_code)]

@@ -70,7 +70,10 @@ async fn one_replica_at_a_time_applies_partitions_to_the_fabric() {
     let has = async |replica: &str, now| lab.store.has_fabric_lease(replica, at(now)).await.unwrap();
     assert!(lease("one", 100, 200).await);
     assert!(has("one", 200).await && !has("two", 200).await);
-    assert!(!has("one", 201).await, "its lease is over, also if nobody else has one");
+    assert!(
+        !has("one", 201).await,
+        "its lease is over, although no other replica has a lease"
+    );
     assert!(!lease("two", 150, 250).await);
     assert!(lease("one", 190, 300).await, "its holder keeps it");
     assert!(!lease("two", 250, 350).await);

@@ -230,3 +230,15 @@ cables:
     assert_eq!(topology.leaf(0, Lane::Hca(0)), Some(0));
     assert_eq!(topology.leaf(0, Lane::Hca(1)), None);
 }
+
+#[tokio::test]
+async fn a_run_without_a_readable_site_tests_nothing_and_says_why() {
+    let core = rackwright_ground::testing::core().await;
+    rackwright_ground::testing::damage_site(&core).await;
+    let nodes =
+        ["n0", "n1"].map(|name| rackwright_ground::testing::node(name, rackwright_lifecycle::State::Active, None));
+    let found = plan::run(&core, &"alpha".into(), &began(), nodes.into()).await.unwrap();
+    let why = found.refused.unwrap();
+    assert!(why.starts_with("the site cannot be read: the applied site"), "{why}");
+    assert_eq!(found.topology.len(), 2);
+}

@@ -287,6 +287,13 @@ async fn the_pack_of_a_cluster_names_its_nodes_and_its_partition_and_no_others()
     let partition = files.iter().find(|file| file.name == "fabric/partition.md").unwrap();
     assert!(partition.text.contains("0x0001"), "{}", partition.text);
     assert!(partition.text.contains("c-alpha-0001"), "{}", partition.text);
+
+    // A damaged address is no missing one.
+    let mut damaged = nodes.clone();
+    damaged[0].address = "10.0.0".into();
+    let error = pack::make(&core, &record, &damaged).await.unwrap_err();
+    let why = format!("address of node \"{}\" cannot be read back", damaged[0].id);
+    assert_eq!(error.to_string(), why);
 }
 
 #[tokio::test]

@@ -26,6 +26,8 @@ struct Manager {
     stalls_s: AtomicI64,
     /// What the fence says after that.
     refused: Mutex<Option<String>>,
+    /// The change fails after that with an error that does not name the fence.
+    fails_late: AtomicBool,
     /// Clusters that are created during the next change.
     meanwhile: Mutex<Vec<(Arc<Core>, &'static str)>>,
 }
@@ -51,6 +53,9 @@ impl FabricManager for Manager {
         if stalled > 0 {
             clock::simulated::set(clock::now().plus(seconds(stalled)));
             *self.refused.lock().unwrap() = fence.check().await.err();
+        }
+        if self.fails_late.load(Ordering::Relaxed) {
+            return Err(FabricError::Unsupported("the rollback failed"));
         }
         let meanwhile = std::mem::take(&mut *self.meanwhile.lock().unwrap());
         for (core, id) in meanwhile {
@@ -148,6 +153,12 @@ async fn a_replica_that_stood_still_past_its_lease_neither_writes_nor_counts_its
     assert_eq!(fact(&core, "beta").await, Partition::Pending);
     let stored = core.store.fabric().await.unwrap().unwrap();
     assert_eq!((stored.fault.as_str(), stored.reading), ("", 1));
+    // The fence refused a rollback: another replica has the state of the fabric to tell.
+    manager.stalls_s.store(901, Ordering::Relaxed);
+    manager.fails_late.store(true, Ordering::Relaxed);
+    rounds.run(&core).await;
+    assert_eq!(core.store.fabric().await.unwrap().unwrap().fault, "");
+    manager.fails_late.store(false, Ordering::Relaxed);
     // No other replica has the lease, so this one takes it again.
     rounds.run(&core).await;
     assert_eq!(fact(&core, "beta").await, Partition::Proven);

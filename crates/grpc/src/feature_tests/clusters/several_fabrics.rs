@@ -52,7 +52,7 @@ async fn a_cluster_in_a_fabric_without_a_manager_is_refused_before_anything_is_r
 }
 
 #[tokio::test]
-async fn a_cluster_whose_fabric_has_no_manager_any_more_says_which_setting_is_missing() {
+async fn the_wait_of_a_cluster_without_a_fabric_manager_names_the_missing_setting() {
     let core = hall_of_east("east").await;
     create_cluster(&core, "1", "alpha", spec("bolt", 4)).await.unwrap();
     step(&core, "alpha").await;

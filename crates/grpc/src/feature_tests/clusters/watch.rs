@@ -254,7 +254,7 @@ async fn a_port_that_goes_down_degrades_its_cluster_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_guid_in_two_fabrics_is_a_fault_that_degrades_nobody() {
+async fn a_guid_in_two_fabrics_is_a_fault_that_degrades_no_cluster() {
     let stage = Stage::new().await;
     build(&stage.core, "alpha", "bolt", 4).await;
     let node = first(&stage.core, "alpha").await;

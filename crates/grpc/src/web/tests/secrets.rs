@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn an_address_with_many_unknown_keys_waits_and_who_was_logged_in_does_not() {
+async fn an_address_with_many_unknown_keys_waits_and_its_open_sessions_do_not() {
     let lab = Lab::new().await;
     let (key, session) = (lab.api_key("adam", None).await, lab.log_in("olga").await);
     let call = async |key: &str| lab.keyed("AuthService/WhoAmI", key, &json!({})).await;

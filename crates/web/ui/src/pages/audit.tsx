@@ -84,7 +84,7 @@ async function read(filter: AuditFilter, limit: number, signal: AbortSignal): Pr
   return { records, hasMore: pageToken !== "" };
 }
 
-/** Who did what, when and from where: the signed records of calls. */
+/** The signed records of calls: caller, call, time and address. */
 export function AuditPage() {
   const filter = filterOf(location.value.query);
   const key = location.value.query.toString();
