@@ -33,6 +33,9 @@ const FOLLOW_CHECKS: u32 = 10;
 /// The header of answers that names the authorities that clients must trust.
 const AUTHORITIES: &str = "rackwright-authorities";
 
+/// Additional limit of time for a MiB that a call sends.
+const TIME_PER_MIB: Duration = Duration::from_secs(1);
+
 /// How often a long-running command checks whether its certificate needs renewal.
 const RENEWAL_CHECK: Duration = Duration::from_secs(60);
 
@@ -227,12 +230,30 @@ impl Client {
         F: Fn(Channel, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
+        self.call_with_data(doing, 0, request, send).await
+    }
+
+    /// Calls one method that sends so many bytes. The server receives and checks them before it answers, so the limit of time is
+    /// longer by [`TIME_PER_MIB`].
+    pub async fn call_with_data<Q, A, F, R>(
+        &self,
+        doing: impl Display,
+        bytes: usize,
+        request: Q,
+        send: F,
+    ) -> Result<A, CliError>
+    where
+        Q: Clone,
+        F: Fn(Channel, Request<Q>) -> R,
+        R: Future<Output = Result<Response<A>, Status>>,
+    {
+        let limit = self.call_timeout + TIME_PER_MIB.saturating_mul(u32::try_from(bytes >> 20).unwrap_or(u32::MAX));
         let once = |channel| {
             let mut request = Request::new(request.clone());
-            request.set_timeout(self.call_timeout);
+            request.set_timeout(limit);
             send(channel, request)
         };
-        self.attempts(doing, once).await
+        self.attempts(doing, limit, once).await
     }
 
     /// Opens a stream of answers. Use the `open_stream!` macro.
@@ -242,11 +263,11 @@ impl Client {
         F: Fn(Channel, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
-        self.attempts(doing, |channel| send(channel, Request::new(request.clone())))
-            .await
+        let once = |channel| send(channel, Request::new(request.clone()));
+        self.attempts(doing, self.call_timeout, once).await
     }
 
-    async fn attempts<A, F, R>(&self, doing: impl Display, once: F) -> Result<A, CliError>
+    async fn attempts<A, F, R>(&self, doing: impl Display, limit: Duration, once: F) -> Result<A, CliError>
     where
         F: Fn(Channel) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
@@ -254,7 +275,7 @@ impl Client {
         let mut backoff = Backoff::for_call();
         loop {
             let (channel, generation) = self.channel(&doing).await?;
-            let status = match tokio::time::timeout(self.call_timeout, once(channel)).await {
+            let status = match tokio::time::timeout(limit, once(channel)).await {
                 Ok(Ok(answer)) => {
                     let (metadata, answer, _) = answer.into_parts();
                     if let Some(named) = metadata.get(AUTHORITIES).and_then(|named| named.to_str().ok()) {
@@ -262,8 +283,8 @@ impl Client {
                     }
                     return Ok(answer);
                 }
-                Ok(Err(status)) => self.classify(status),
-                Err(_) => Status::deadline_exceeded(format!("no answer within {} s", self.call_timeout.as_secs())),
+                Ok(Err(status)) => classify(status, limit),
+                Err(_) => late(limit),
             };
             if status.code() == Code::Unavailable {
                 self.forget(generation).await;
@@ -399,16 +420,7 @@ impl Client {
 
     /// Interprets a failure of the connection itself: the server is gone, or refused our certificate.
     pub fn classify(&self, status: Status) -> Status {
-        let Some(source) = StdError::source(&status) else {
-            return status;
-        };
-        if let Some(rustls::Error::AlertReceived(alert)) = find_tls_error(source) {
-            return Status::unauthenticated(format!("the server refused the client certificate ({alert:?})"));
-        }
-        if status.code() == Code::DeadlineExceeded {
-            return Status::deadline_exceeded(format!("no answer within {} s", self.call_timeout.as_secs()));
-        }
-        Status::unavailable(format!("the connection was lost: {}", innermost(source)))
+        classify(status, self.call_timeout)
     }
 
     /// Gets a new certificate for a new key and stores both.
@@ -464,6 +476,23 @@ impl Client {
             }
         }
     }
+}
+
+fn late(limit: Duration) -> Status {
+    Status::deadline_exceeded(format!("no answer within {} s", limit.as_secs()))
+}
+
+fn classify(status: Status, limit: Duration) -> Status {
+    let Some(source) = StdError::source(&status) else {
+        return status;
+    };
+    if let Some(rustls::Error::AlertReceived(alert)) = find_tls_error(source) {
+        return Status::unauthenticated(format!("the server refused the client certificate ({alert:?})"));
+    }
+    if status.code() == Code::DeadlineExceeded {
+        return late(limit);
+    }
+    Status::unavailable(format!("the connection was lost: {}", innermost(source)))
 }
 
 /// Whether the server is away or late: the same request may be sent again.

@@ -83,7 +83,7 @@ pub async fn apply(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
         SiteServiceClient::new(channel).apply_site(request).await
     };
     let site = client
-        .call("apply the site", (sent.files.clone(), mutation), send)
+        .call_with_data("apply the site", sent.bytes(), (sent.files.clone(), mutation), send)
         .await?;
     if cx.ui.format() != Format::Table {
         return cx.ui.item(&site, |_| String::new());
@@ -107,7 +107,8 @@ async fn ask(client: &Client, sent: &SentFiles) -> Result<PlanSiteResponse, CliE
             .plan_site(request)
             .await
     };
-    client.call("plan the site", sent.files.clone(), send).await
+    let files = sent.files.clone();
+    client.call_with_data("plan the site", sent.bytes(), files, send).await
 }
 
 /// Findings, then changes, then conflicts.

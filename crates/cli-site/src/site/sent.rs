@@ -57,6 +57,11 @@ impl SentFiles {
         })
     }
 
+    /// The size of all files together.
+    pub fn bytes(&self) -> usize {
+        self.files.iter().map(|file| file.text.len()).sum()
+    }
+
     /// The files under the given names.
     pub fn local(&self) -> &Files {
         &self.local
