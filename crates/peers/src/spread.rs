@@ -257,7 +257,7 @@ impl Running {
             tokio::select! {
                 Some(ended) = self.tasks.join_next() => self.ended(ended).await?,
                 message = from_table.recv() => match message {
-                    Some(message) => self.from_table(message),
+                    Some(message) => self.hear_table(message),
                     None => return Err(SpreadError::NoTable),
                 },
                 Some((agent, holdings)) = heard.recv() => {
@@ -354,7 +354,7 @@ impl Running {
         });
     }
 
-    fn from_table(&mut self, message: FromTable) {
+    fn hear_table(&mut self, message: FromTable) {
         let now = self.now();
         match message {
             FromTable::New => self.download.rejoined(),

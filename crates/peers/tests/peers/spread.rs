@@ -343,7 +343,8 @@ async fn agents_without_memory_to_serve_get_the_image_from_the_origin() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_download_ends_with_the_cause_that_no_agent_can_mend() {
-    let cases: [(fn(&mut Servers), fn(&SpreadError) -> bool); 2] = [
+    type Case = (fn(&mut Servers), fn(&SpreadError) -> bool);
+    let cases: [Case; 2] = [
         (
             |servers| servers.is_wrong = true,
             |error| matches!(error, SpreadError::WrongOrigin(_)),
