@@ -298,7 +298,8 @@ impl Download {
         if left > self.settings.endgame {
             return None;
         }
-        let late = |request: &&Request| now.since(request.since) > self.peers.pace();
+        // A request goes on after its chunk came from another source.
+        let late = |request: &&Request| !self.done.has(request.chunk) && now.since(request.since) > self.peers.pace();
         for request in self.requests.iter().filter(late) {
             let same = self.requests.iter().filter(|other| other.chunk == request.chunk);
             let asked: Vec<Source> = same.map(|other| other.source).collect();

@@ -292,6 +292,29 @@ fn a_late_chunk_is_asked_from_a_second_peer_near_the_end_only() {
     }
 }
 
+#[test]
+fn a_chunk_that_came_from_the_second_peer_is_asked_from_no_third_one() {
+    let mut held = Bits::full(CHUNKS);
+    for chunk in 0..8 {
+        held.remove(Chunk(chunk));
+    }
+    let mut download = Download::new(held, DownloadSettings::default(), 3);
+    let mut now = Moment::micros(1);
+    for number in 0..4 {
+        download.add_peer();
+        download.saw(PeerNo(number), &bits(CHUNKS, &[0]), 0, now);
+    }
+    let mut all = asks(&steps(&mut download, now));
+    now = now.plus(Span::millis(200));
+    all.extend(asks(&steps(&mut download, now)));
+    let [_, (second, Chunk(0))] = all[..] else {
+        panic!("{all:?}");
+    };
+    assert!(download.received(Chunk(0), Source::Peer(second), now));
+    now = now.plus(Span::millis(200));
+    assert_eq!(asks(&steps(&mut download, now)), []);
+}
+
 /// What may happen to a download.
 #[derive(Debug, Clone)]
 enum Happens {

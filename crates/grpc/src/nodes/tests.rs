@@ -59,6 +59,7 @@ async fn a_changed_label_keeps_the_client_of_the_bmc_and_a_changed_address_does_
     let core = testing::core().await;
     let mut record = testing::node("n1", State::Available, None);
     record.spec.bmc_address = bmc().await;
+    record.spec.bmc_username = "root".into();
     let sealed = core
         .keys
         .sealer
