@@ -162,28 +162,40 @@ impl Origins {
 /// own.
 #[derive(Debug, Default)]
 pub(crate) struct NameIndex {
-    /// Positions, each at or after the place that the hash of its name gives. `NONE`: free. The length is a power of two.
-    slots: Vec<u32>,
+    /// Positions, each at or after the place that its tag gives. The length is a power of two.
+    slots: Vec<Slot>,
     used: usize,
     hasher: RandomState,
 }
+
+/// The position of a name. The tag is the lower half of the name's hash: names with different tags need no comparison, and
+/// a wider table needs no names.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    tag: u32,
+    /// `NONE`: the slot is free.
+    position: u32,
+}
+
+const FREE: Slot = Slot { tag: 0, position: NONE };
 
 impl NameIndex {
     /// Adds the position of a name. If the name has a position already, returns it and adds nothing. `name_at` is the
     /// name at a position.
     pub(crate) fn add<'n>(&mut self, name: &str, position: u32, name_at: impl Fn(u32) -> &'n str) -> Option<u32> {
         if (self.used + 1) * 4 > self.slots.len() * 3 {
-            let wider = vec![NONE; (self.slots.len() * 2).max(16)];
+            let wider = vec![FREE; (self.slots.len() * 2).max(16)];
             let before = std::mem::replace(&mut self.slots, wider);
-            for known in before.into_iter().filter(|known| *known != NONE) {
-                let place = self.place(name_at(known), |_| false);
+            for known in before.into_iter().filter(|known| known.position != NONE) {
+                let place = self.place(known.tag, |_| false);
                 self.slots[place] = known;
             }
         }
-        let place = self.place(name, |known| name_at(known) == name);
-        match self.slots[place] {
+        let tag = self.hasher.hash_one(name) as u32;
+        let place = self.place(tag, |known| name_at(known) == name);
+        match self.slots[place].position {
             NONE => {
-                self.slots[place] = position;
+                self.slots[place] = Slot { tag, position };
                 self.used += 1;
                 None
             }
@@ -191,11 +203,12 @@ impl NameIndex {
         }
     }
 
-    /// The place of a name: that of its position, or the free place for it. At least one place is free.
-    fn place(&self, name: &str, is_it: impl Fn(u32) -> bool) -> usize {
+    /// The place of a name with this tag: that of its position, or the free place for it. At least one place is free.
+    fn place(&self, tag: u32, is_it: impl Fn(u32) -> bool) -> usize {
         let last = self.slots.len() - 1;
-        let mut place = self.hasher.hash_one(name) as usize & last;
-        while self.slots[place] != NONE && !is_it(self.slots[place]) {
+        let mut place = tag as usize & last;
+        while self.slots[place].position != NONE && !(self.slots[place].tag == tag && is_it(self.slots[place].position))
+        {
             place = (place + 1) & last;
         }
         place
