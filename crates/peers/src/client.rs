@@ -49,7 +49,7 @@ pub struct PeerAddress {
     pub is_outside: bool,
 }
 
-/// What an agent told about itself with an answer.
+/// What an agent says about itself in an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holdings {
     /// The chunks that it holds.

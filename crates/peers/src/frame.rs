@@ -88,7 +88,7 @@ impl FrameCheck {
     /// digest is compared. After an error the content of `data` is not to be used.
     ///
     /// # Errors
-    /// [`FrameError`]. With [`FrameError::Wrong`], whoever sent the frame is at fault.
+    /// [`FrameError`]. With [`FrameError::Wrong`], the agent that sent the frame is at fault.
     pub fn open(&mut self, chunk: Chunk, frame: Vec<u8>, data: &mut [u8]) -> Result<VerifiedFrame, FrameError> {
         let (digest, expected) = self.expected(chunk, data)?;
         check_declared(&frame, expected)

@@ -24,7 +24,7 @@ use crate::wire::{AnswerKind, Hello, Reply, Request, Welcome, WireError};
 /// The time in Unix seconds.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// Called with an agent that looked here, and with what it told about itself. It must not block.
+/// Called with an agent that looked here, and with that agent's holdings. The function must not block.
 pub type Heard = Arc<dyn Fn(&ClientIdentity, Holdings) + Send + Sync>;
 
 /// Pause after a connection could not be accepted: most likely there are too few file descriptors.
@@ -72,7 +72,7 @@ impl Default for ServerSettings {
     }
 }
 
-/// What a server serves, and to whom.
+/// What a server serves, and the agents that have a right to it.
 pub struct Serving {
     /// The job of this agent.
     pub job: OwnJob,
@@ -82,7 +82,7 @@ pub struct Serving {
     pub store: Arc<FrameStore>,
     /// The clock that tickets are compared with.
     pub clock: Clock,
-    /// Told what agents hold that looked here.
+    /// Called with the holdings of each agent that looks here.
     pub heard: Heard,
 }
 

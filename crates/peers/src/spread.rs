@@ -463,7 +463,7 @@ impl Running {
                 frame,
                 holdings,
             } => {
-                self.told(source, holdings);
+                self.note_holdings(source, holdings);
                 return self.came(chunk, source, frame).await;
             }
             Event::Refused {
@@ -471,7 +471,7 @@ impl Running {
                 source,
                 holdings,
             } => {
-                self.told(source, holdings);
+                self.note_holdings(source, holdings);
                 let now = self.now();
                 self.download.refused(chunk, source, now);
             }
@@ -489,8 +489,8 @@ impl Running {
         Ok(())
     }
 
-    /// What an agent of the rack told with its answer.
-    fn told(&mut self, source: Source, holdings: Option<Holdings>) {
+    /// Notes the holdings in the answer of an agent of the rack.
+    fn note_holdings(&mut self, source: Source, holdings: Option<Holdings>) {
         if let (Source::Peer(peer), Some(holdings)) = (source, holdings) {
             self.saw(peer, &holdings);
         }

@@ -13,7 +13,7 @@ const PURPOSE: &str = "device-login-by-provider";
 /// Longest sealed text that is read, in bytes: a certificate request of 16 KiB, the device code, and their forms.
 const SEALED_MAX: usize = 48 << 10;
 
-/// A login under way. The certificate request is inside, so whoever has the sealed text and not the private key gets nothing
+/// A login under way. The certificate request is inside, so a thief of the sealed text without the private key gets nothing
 /// of use.
 #[derive(Debug)]
 pub struct DevicePending {

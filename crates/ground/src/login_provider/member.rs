@@ -1,4 +1,4 @@
-//! The member of a person whom the provider has identified, and its rights.
+//! The member of a person that the provider has identified, and the member's rights.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::core::Core;
 /// The purpose of finished logins in the common token table.
 const PURPOSE: &str = "oidc";
 
-/// A person whom the provider has identified. In the extensions of a request, only the listener of the web console puts one.
+/// A person that the provider has identified. In the extensions of a request, only the listener of the web console puts one.
 #[derive(Debug, Clone)]
 pub struct ProviderLogin {
     /// The person.
@@ -59,8 +59,8 @@ impl ProviderLogin {
         }
     }
 
-    /// The member of the person, within the change that uses the login. The first login makes the member, and each login gives it
-    /// the rights of the table.
+    /// The member of the person, within the change that uses the login. The first login makes the member. Each login
+    /// gives it the rights of the table.
     ///
     /// # Errors
     /// The login was used before, no row of the table fits, the name is not usable or taken, or the database failed.

@@ -191,7 +191,7 @@ async fn a_login_gives_one_certificate_and_only_for_its_own_key() {
     let (half, of_half) = (begun.login.len() / 2, of_thief.login.len() / 2);
     let mixed = format!("{}{}", &begun.login[..half], &of_thief.login[of_half..]);
     refused(lab.finish(&mixed).await, Code::Unauthenticated, "not known");
-    // Whoever has the sealed text gets a certificate for the other's key.
+    // A thief of the sealed text gets a certificate for the key of the program that began.
     let credential = lab.finish(&begun.login).await.unwrap().credential.unwrap();
     let leaf = certificate(&credential);
     assert!(contains(&leaf, own.public_key_raw()) && !contains(&leaf, thief.public_key_raw()));
