@@ -23,6 +23,8 @@ use managed::Managed;
 #[derive(Debug, Default)]
 pub struct Sites {
     cached: Cached<Site>,
+    /// Why the version cannot be read, so that it is parsed once.
+    broken: Cached<String>,
     /// Held while a version is parsed: one task parses it for all.
     parsing: tokio::sync::Mutex<()>,
     units: Cached<Units>,
@@ -182,6 +184,9 @@ impl Sites {
         if let Some(cached) = cached(&self.cached, version) {
             return Ok(Some((version, cached)));
         }
+        if let Some(why) = cached(&self.broken, version) {
+            return Err(HallError::Broken((*why).clone()));
+        }
         let Some(row) = store.site().await? else {
             return Ok(None);
         };
@@ -193,9 +198,27 @@ impl Sites {
                 .first()
                 .map(ToString::to_string)
                 .unwrap_or_default();
-            HallError::Broken(format!("the applied site is not valid for this version: {first}"))
+            let why = format!("the applied site is not valid for this version: {first}");
+            HallError::Broken((*put_cached(&self.broken, row.version, why)).clone())
         })?;
         Ok(Some((row.version, put_cached(&self.cached, row.version, site))))
+    }
+
+    /// The last applied site, for work that goes on where no site was applied.
+    ///
+    /// # Errors
+    /// The database failed. `Corrupt`: the stored site does not parse any more.
+    pub async fn applied(&self, store: &Store) -> Result<Option<(i64, Arc<Site>)>, StoreError> {
+        match self.current(store).await {
+            Ok(site) => Ok(site),
+            Err(HallError::NoSite) => Ok(None),
+            Err(HallError::Store(error)) => Err(error),
+            Err(HallError::Broken(why)) => Err(StoreError::Corrupt {
+                what: "document",
+                id: "site".to_owned(),
+                source: why.into(),
+            }),
+        }
     }
 
     /// Whether a request may name a customer; the inner error states why not. An applied site has to contain the customer.

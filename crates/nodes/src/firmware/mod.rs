@@ -11,7 +11,6 @@ use rackwright_ground::bmc;
 use rackwright_ground::config::Config;
 use rackwright_ground::core::Core;
 use rackwright_ground::features::FeatureState;
-use rackwright_ground::hall::HallError;
 use rackwright_ground::stored;
 use rackwright_lifecycle::{FirmwareFacts, MaintenanceWindow, NodeId, State, Timestamp};
 use rackwright_redfish::{FirmwareEntry, FirmwareState};
@@ -108,19 +107,12 @@ impl Firmware {
     }
 }
 
-/// The site that was applied last. An unreadable site counts as no site.
+/// The site that was applied last.
 ///
 /// # Errors
-/// The database failed.
+/// The database failed. `Corrupt`: the stored site does not parse any more.
 pub async fn site(core: &Core) -> Result<Option<Arc<Site>>, StoreError> {
-    match core.sites.current(&core.store).await {
-        Ok(site) => Ok(site.map(|(_, site)| site)),
-        Err(HallError::Store(error)) => Err(error),
-        Err(error) => {
-            tracing::warn!(%error, "the site cannot be read, so the wanted firmware is unknown");
-            Ok(None)
-        }
-    }
+    Ok(core.sites.applied(&core.store).await?.map(|(_, site)| site))
 }
 
 /// The firmware that a site wants for a node: from the SKU in the node's own spec, else from the SKU that the site gives
@@ -149,15 +141,20 @@ pub async fn wanted_of(core: &Core, record: &NodeRecord) -> Result<Vec<WantedFir
 /// requested, or this process began one.
 ///
 /// # Errors
-/// The database failed.
+/// The database failed. `Corrupt`: the window of the node, or the site, cannot be read.
 pub async fn facts(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<FirmwareFacts, StoreError> {
     let mut facts = FirmwareFacts::default();
     let is_requested = record.node.wanted.firmware.is_some();
     // IPMI has no firmware updates.
     if !bmc::is_ipmi(&record.spec) {
-        let site = core.feature::<Firmware>().cached_site(core).await?;
-        let is_wanted = site.is_some_and(|site| !wanted_in(&site, record).is_empty());
-        facts.wanted = is_wanted && matches!(record.node.state, State::Inspecting | State::Reclaiming);
+        let may_want = matches!(record.node.state, State::Inspecting | State::Reclaiming);
+        let is_wanted = match core.feature::<Firmware>().cached_site(core).await {
+            Ok(site) => site.is_some_and(|site| !wanted_in(&site, record).is_empty()),
+            // The other states do not depend on the wish, only on an update that is under way.
+            Err(StoreError::Corrupt { .. }) if !may_want => true,
+            Err(error) => return Err(error),
+        };
+        facts.wanted = is_wanted && may_want;
         let may_be_under_way = is_wanted || is_requested || core.feature::<Firmware>().has_begun(&record.id);
         facts.under_way = may_be_under_way && core.store.firmware_update(&record.id).await?.is_some();
     }
@@ -272,5 +269,25 @@ mod tests {
         assert_eq!(window_of(&core, &record).await.unwrap(), own);
         let open_until = facts(&core, &record, Timestamp(5)).await.unwrap().open_until;
         assert_eq!(open_until, Some(Timestamp(9)));
+    }
+
+    #[tokio::test]
+    async fn an_unreadable_site_is_an_error_where_the_wish_decides_and_elsewhere_holds_no_node() {
+        let core = testing::core().await;
+        testing::put_site(&core, "site: {name: lab}\n").await;
+        testing::damage_site(&core).await;
+        let error = site(&core).await.unwrap_err();
+        assert_eq!(error.to_string(), "document \"site\" cannot be read back");
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+        for (state, decides) in [
+            (State::Inspecting, true),
+            (State::Reclaiming, true),
+            (State::Active, false),
+            (State::Available, false),
+        ] {
+            let record = testing::node(&format!("n-{state:?}").to_lowercase(), state, Some("b3-1"));
+            let facts = facts(&core, &record, Timestamp(5)).await;
+            assert_eq!(facts.is_err(), decides, "{state:?}");
+        }
     }
 }

@@ -7,7 +7,6 @@ use rackwright_ground::clock;
 use rackwright_ground::config::Config;
 use rackwright_ground::core::Core;
 use rackwright_ground::features::FeatureState;
-use rackwright_ground::hall::HallError;
 use rackwright_lifecycle::{NodeId, Timestamp};
 use rackwright_redfish::pem_fingerprint;
 use rackwright_site::model::{Site, WantedSettings};
@@ -77,7 +76,7 @@ impl WantedCache {
     /// The wishes for all nodes.
     ///
     /// # Errors
-    /// The database failed.
+    /// The database failed. `Corrupt`: the stored site does not parse any more.
     pub async fn all(&self, core: &Core) -> Result<Arc<Wanted>, StoreError> {
         let now = clock::now();
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -88,17 +87,9 @@ impl WantedCache {
         {
             return Ok(kept.wanted.clone());
         }
-        let (version, site) = match core.sites.current(&core.store).await {
-            Ok(Some((version, site))) => (version, Some(site)),
-            Ok(None) | Err(HallError::NoSite) => (0, None),
-            Err(HallError::Store(error)) => return Err(error),
-            Err(HallError::Broken(why)) => {
-                tracing::error!(
-                    why,
-                    "the site cannot be read, so no firmware settings are wanted for any node"
-                );
-                (0, None)
-            }
+        let (version, site) = match core.sites.applied(&core.store).await? {
+            Some((version, site)) => (version, Some(site)),
+            None => (0, None),
         };
         let wanted = match (&kept, &site) {
             (Some(kept), _) if kept.version == version => kept.wanted.clone(),
@@ -132,7 +123,7 @@ impl WantedCache {
     /// The wish for one node.
     ///
     /// # Errors
-    /// The database failed.
+    /// Those of [`Self::all`].
     pub async fn of(&self, core: &Core, record: &NodeRecord) -> Result<Option<Arc<WantedSettings>>, StoreError> {
         Ok(self.all(core).await?.of(&record.id, &record.spec.sku).cloned())
     }
@@ -170,6 +161,8 @@ pub(super) fn bare(fingerprint: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rackwright_ground::testing;
+
     use super::*;
 
     #[test]
@@ -195,5 +188,23 @@ mod tests {
         assert_eq!(secure_boot("n1", "unknown"), Some(false));
         assert_eq!(secure_boot("n2", "unknown"), None);
         assert!(!wanted.is_empty() && Wanted::default().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_unreadable_site_is_a_named_error_and_not_a_site_without_wishes() {
+        let core = testing::core().await;
+        let site = "site: {name: lab}\nrooms: [{name: hall}]\nracks: [{name: r1, room: hall}]\n\
+                    skus: [{name: k, power: {max_watts: 1 kW}, psus: {count: 1, watts: 1 kW, needed: 1}, height_units: 1, \
+                    settings: {secure_boot: true}}]\nnodes: [{name: n1, sku: k, rack: r1, unit: 1}]\n";
+        testing::put_site(&core, site).await;
+        let record = testing::node("n1", State::Inspecting, None);
+        let cache = core.feature::<WantedCache>();
+        let wanted = cache.of(&core, &record).await.unwrap().unwrap();
+        assert_eq!(wanted.secure_boot, Some(true));
+
+        testing::damage_site(&core).await;
+        cache.forget();
+        let error = cache.of(&core, &record).await.unwrap_err();
+        assert_eq!(error.to_string(), "document \"site\" cannot be read back");
     }
 }
