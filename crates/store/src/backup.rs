@@ -97,6 +97,8 @@ const SITE: &str =
 const AUTHORITY: &str = "SELECT ca_sha256 FROM site WHERE id = 1";
 /// PostgreSQL's code for a table that does not exist.
 const NO_TABLE: &str = "42P01";
+/// PostgreSQL's code for a column that does not exist.
+const NO_COLUMN: &str = "42703";
 
 impl Database {
     /// The newest schema that this program knows.
@@ -126,11 +128,14 @@ impl Database {
             }
             Self::Server(server) => {
                 let mut connection = server.options()?.connect().await?;
-                let row = sqlx::query(SITE).fetch_optional(&mut connection).await;
-                let row = row
-                    .ok()
-                    .flatten()
-                    .ok_or_else(|| BackupError::NoSite(self.to_string()))?;
+                let row = match sqlx::query(SITE).fetch_optional(&mut connection).await {
+                    Ok(row) => row,
+                    Err(error) => match DatabaseError::from(error) {
+                        error if error.code().is_some_and(|code| code == NO_TABLE || code == NO_COLUMN) => None,
+                        error => return Err(BackupError::Database(error)),
+                    },
+                };
+                let row = row.ok_or_else(|| BackupError::NoSite(self.to_string()))?;
                 Ok(DatabaseSite {
                     authority: row.try_get(0)?,
                     id: row.try_get(1)?,

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use rackwright_lifecycle::{ClusterId, NodeId, Timestamp};
 
 use crate::sql::{Query, Row, StoredId, statement};
-use crate::{Result, Store, WriteTx};
+use crate::{Result, Store, StoreError, WriteTx};
 
 /// Bytes of the header of a sealed secret, with its format and its key id.
 pub const SEAL_HEADER_BYTES: usize = 9;
@@ -272,7 +272,7 @@ impl WriteTx {
     /// Replaces a sealed secret.
     ///
     /// # Errors
-    /// The database failed.
+    /// The database failed. `Corrupt`: a part of the key is not a number where the column is one.
     pub async fn put_sealed(&mut self, column: SealedColumn, secret: &SealedSecret) -> Result<()> {
         let (table, name, keys) = column.place();
         let conditions: Vec<String> = keys
@@ -284,7 +284,11 @@ impl WriteTx {
         let mut query = statement(sql).bind(&secret.sealed);
         for ((_, is_number), value) in keys.iter().zip(&secret.key) {
             query = match is_number {
-                true => query.bind(value.parse::<i64>().unwrap_or_default()),
+                true => query.bind(value.parse::<i64>().map_err(|source| StoreError::Corrupt {
+                    what: "key of a sealed secret",
+                    id: value.clone(),
+                    source: source.into(),
+                })?),
                 false => query.bind(value),
             };
         }

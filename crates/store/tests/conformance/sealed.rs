@@ -118,6 +118,12 @@ async fn secrets_under_another_key_are_found_wherever_they_are() {
         sealed: under(5, 1),
     };
     tx.put_sealed(SealedColumn::HostKey, &one).await.unwrap();
+    let no_number = SealedSecret {
+        key: vec!["n2".into(), "many".into(), "1".into()],
+        sealed: under(5, 2),
+    };
+    let error = tx.put_sealed(SealedColumn::HostKey, &no_number).await.unwrap_err();
+    assert_eq!(error.to_string(), "key of a sealed secret \"many\" cannot be read back");
     tx.commit().await.unwrap();
     let read = store.deployment_keys(&"n2".into(), u64::MAX, 1).await.unwrap();
     assert_eq!(read.host_private, one.sealed);

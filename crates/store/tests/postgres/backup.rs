@@ -60,3 +60,22 @@ async fn a_backup_is_restored_whole_and_only_without_connections() {
     assert_eq!(kinds(&store).await, ["before", "new"]);
     store.close().await;
 }
+
+#[tokio::test]
+async fn a_site_that_cannot_be_read_is_no_missing_site() {
+    let server = Fresh::new().await;
+    let store = Store::open(server.database()).await.unwrap();
+    store.site_authority("aa").await.unwrap();
+    store.close().await;
+    drop(store);
+    let fails = "ALTER TABLE site RENAME TO kept; \
+                 CREATE VIEW site AS SELECT id, ca_sha256, database_id, 1 / (id - id) AS age FROM kept";
+    server.sql(fails).await;
+    let refused = server.database().site().await.unwrap_err();
+    assert!(matches!(refused, BackupError::Database(_)), "{refused:?}");
+    server
+        .sql("DROP VIEW site; ALTER TABLE kept DROP COLUMN age; ALTER TABLE kept RENAME TO site")
+        .await;
+    let older = server.database().site().await.unwrap_err();
+    assert!(matches!(older, BackupError::NoSite(_)), "{older:?}");
+}
