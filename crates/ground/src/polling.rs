@@ -1,8 +1,8 @@
 //! Readings of many devices at intervals: which device is due, the readings in progress, and the loop around both.
 //!
 //! A [`DueQueue`] holds the time of each device's next reading. [`Readings`] holds the readings in progress by device, so
-//! that a panic ends one reading and names its device. [`run`] ticks, hands over ended readings, and aborts the rest at the
-//! stop. [`moment_within`] spreads devices over an interval. The [`Poller`] decides when a device is due again and how many
+//! that a panic ends one reading and names its device. [`run`] ticks, hands over ended readings and events, and aborts the
+//! rest at the stop. [`moment_within`] spreads devices over an interval. The [`Poller`] decides when a device is due again and how many
 //! readings run at once.
 
 use std::borrow::Borrow;
@@ -138,15 +138,28 @@ pub trait Poller: Send {
     type Key: Send;
     /// The result of a reading.
     type Outcome: Send + 'static;
+    /// Something besides ticks and readings to which the rules react. `()`: there is nothing.
+    type Event: Send;
 
     /// Begins the due readings.
     fn tick(&mut self, readings: &mut Readings<Self::Key, Self::Outcome>) -> impl Future<Output = ()> + Send;
 
     /// Handles the end of a reading. An error is a panic of that reading.
     fn ended(&mut self, key: Self::Key, outcome: Result<Self::Outcome, JoinError>) -> impl Future<Output = ()> + Send;
+
+    /// Waits for the next event. The future may be dropped before it ends, and must then lose no event. The default never
+    /// ends.
+    fn next_event(&mut self) -> impl Future<Output = Self::Event> + Send {
+        std::future::pending()
+    }
+
+    /// Handles an event. The default does nothing.
+    fn handle(&mut self, _event: Self::Event) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
-/// Ticks at once and after every pause until the stop, and hands over the readings that end. A tick that was missed is not
+/// Ticks at once and after every pause until the stop, and hands over the events and the readings that end. A tick that was missed is not
 /// made up for. The stop aborts the readings in progress.
 pub async fn run<P: Poller>(stop: &CancellationToken, pause: Duration, poller: &mut P) {
     let mut readings = Readings::<P::Key, P::Outcome>::default();
@@ -157,6 +170,7 @@ pub async fn run<P: Poller>(stop: &CancellationToken, pause: Duration, poller: &
             () = stop.cancelled() => break,
             _ = tick.tick() => poller.tick(&mut readings).await,
             Some((key, outcome)) = readings.next(), if !readings.is_empty() => poller.ended(key, outcome).await,
+            event = poller.next_event() => poller.handle(event).await,
         }
     }
     readings.shutdown().await;
@@ -226,6 +240,7 @@ mod tests {
     impl Poller for Devices {
         type Key = u32;
         type Outcome = ();
+        type Event = ();
 
         async fn tick(&mut self, readings: &mut Readings<u32, ()>) {
             let now = at(self.begun.elapsed().as_secs() as i64);

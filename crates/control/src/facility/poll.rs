@@ -258,6 +258,7 @@ impl Poll {
 impl Poller for Poll {
     type Key = Key;
     type Outcome = PollResult;
+    type Event = ();
 
     async fn tick(&mut self, readings: &mut Readings<Key, PollResult>) {
         if let Err(error) = self.turn(readings).await {

@@ -15,13 +15,13 @@ use std::time::Duration;
 use rackwright_ground::bmc;
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
-use rackwright_ground::polling::Readings;
+use rackwright_ground::polling::{self, Poller, Readings};
 use rackwright_ground::share::Share;
 use rackwright_ground::share::alive_since;
 use rackwright_lifecycle::{NodeId, Timestamp, seconds};
 use rackwright_store::StoreError;
+use tokio::sync::mpsc;
 use tokio::task::JoinError;
-use tokio::time::MissedTickBehavior;
 
 use look::{BmcLocks, Known, LookOutcome, look};
 use schedule::{Id, Look, Schedule};
@@ -40,28 +40,8 @@ const SHARE_S: i64 = 10;
 
 /// Runs until the core stops.
 pub async fn run(core: Arc<Core>) {
-    let (streams, mut stream_events) = Streams::new(core.config.power_watch);
-    let mut watch = Watch::new(core.clone(), streams);
-    let mut looks = Readings::default();
-    let mut tick = tokio::time::interval(TICK);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = core.stop.cancelled() => break,
-            _ = tick.tick() => {
-                if let Err(error) = watch.tick(&mut looks).await {
-                    tracing::warn!(
-                        %error,
-                        "nodes at rest cannot be read from the database, so their power is not watched"
-                    );
-                }
-            }
-            Some((id, looked)) = looks.next(), if !looks.is_empty() => watch.ended(&id, looked),
-            // Always `Some`: the watch holds a sender.
-            Some(stream_event) = stream_events.recv() => watch.handle_stream_event(stream_event).await,
-        }
-    }
-    looks.shutdown().await;
+    let stop = core.stop.clone();
+    polling::run(&stop, TICK, &mut Watch::new(core)).await;
 }
 
 /// The watch of one process.
@@ -74,6 +54,7 @@ struct Watch {
     known: HashMap<Id, Known>,
     bmc_locks: Arc<BmcLocks>,
     streams: Streams,
+    stream_events: mpsc::Receiver<StreamEvent>,
 }
 
 /// Progress of the current round over all nodes at rest.
@@ -85,8 +66,9 @@ struct Round {
 }
 
 impl Watch {
-    fn new(core: Arc<Core>, streams: Streams) -> Self {
+    fn new(core: Arc<Core>) -> Self {
         let now = clock::now();
+        let (streams, stream_events) = Streams::new(core.config.power_watch);
         Self {
             share: Share::new(&core.replica, []),
             shared_at: Timestamp::default(),
@@ -99,12 +81,13 @@ impl Watch {
             known: HashMap::new(),
             bmc_locks: Arc::default(),
             streams,
+            stream_events,
             core,
         }
     }
 
     /// Adds nodes that came to rest, and starts due looks.
-    async fn tick(&mut self, looks: &mut Readings<Id, LookOutcome>) -> Result<(), StoreError> {
+    async fn look_for_due(&mut self, looks: &mut Readings<Id, LookOutcome>) -> Result<(), StoreError> {
         let now = clock::now();
         self.compare_shares(now).await?;
         self.read_page(now).await?;
@@ -200,17 +183,6 @@ impl Watch {
         Ok(())
     }
 
-    fn ended(&mut self, id: &Id, looked: Result<LookOutcome, JoinError>) {
-        let now = clock::now();
-        match looked {
-            Ok(looked) => self.looked(looked, now),
-            Err(error) => {
-                tracing::error!(node = id.as_str(), %error, "a power reading of the node panicked");
-                self.schedule.looked(id, Look::Silent, now);
-            }
-        }
-    }
-
     fn looked(&mut self, looked: LookOutcome, now: Timestamp) {
         let id = looked.id;
         if looked.is_other_bmc {
@@ -244,8 +216,42 @@ impl Watch {
             self.streams.begin(node, client);
         }
     }
+}
 
-    async fn handle_stream_event(&mut self, stream_event: StreamEvent) {
+impl Poller for Watch {
+    type Key = Id;
+    type Outcome = LookOutcome;
+    type Event = StreamEvent;
+
+    async fn tick(&mut self, looks: &mut Readings<Id, LookOutcome>) {
+        if let Err(error) = self.look_for_due(looks).await {
+            tracing::warn!(
+                %error,
+                "nodes at rest cannot be read from the database, so their power is not watched"
+            );
+        }
+    }
+
+    async fn ended(&mut self, id: Id, looked: Result<LookOutcome, JoinError>) {
+        let now = clock::now();
+        match looked {
+            Ok(looked) => self.looked(looked, now),
+            Err(error) => {
+                tracing::error!(node = id.as_str(), %error, "a power reading of the node panicked");
+                self.schedule.looked(&id, Look::Silent, now);
+            }
+        }
+    }
+
+    async fn next_event(&mut self) -> StreamEvent {
+        match self.stream_events.recv().await {
+            Some(event) => event,
+            // The channel does not end, because `streams` holds a sender.
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn handle(&mut self, stream_event: StreamEvent) {
         let now = clock::now();
         match stream_event {
             StreamEvent::Open(node) => {

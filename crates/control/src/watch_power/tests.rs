@@ -213,16 +213,15 @@ async fn two_replicas_share_the_nodes_and_the_survivor_takes_all() {
     for replica in [core.replica.as_str(), "other"] {
         core.store.record_heartbeat(replica, now).await.unwrap();
     }
-    let (streams, _stream_events) = Streams::new(core.config.power_watch);
-    let mut watch = Watch::new(core.clone(), streams);
+    let mut watch = Watch::new(core.clone());
     let mut looks = Readings::default();
-    watch.tick(&mut looks).await.unwrap();
+    watch.look_for_due(&mut looks).await.unwrap();
     let shared = core.watch.watched();
     assert!((5..35).contains(&shared), "{shared}");
     core.store.end_replica("other").await.unwrap();
     // Makes the comparison of shares due.
     watch.shared_at = Timestamp::default();
-    watch.tick(&mut looks).await.unwrap();
+    watch.look_for_due(&mut looks).await.unwrap();
     assert_eq!(core.watch.watched(), 40);
 }
 

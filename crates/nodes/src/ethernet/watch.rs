@@ -10,14 +10,15 @@ use std::time::Duration;
 use rackwright_ground::clock;
 use rackwright_ground::config::ethernet::Managed;
 use rackwright_ground::core::Core;
+use rackwright_ground::polling::{self, Poller, Readings};
 use rackwright_ground::share::Share;
 use rackwright_ground::share::alive_since;
 use rackwright_lifecycle::{EventKind, Reading, Timestamp};
 use rackwright_ports::{Access, PortState, SwitchReading, Vlan, report};
 use rackwright_site::model::Site;
 use rackwright_store::{EventRow, NodeNetwork, StoreError};
-use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
+use tokio::task::JoinError;
+use tokio::time::Instant;
 
 use super::{applied_site, ports};
 use crate::ethernet::Switches;
@@ -26,49 +27,138 @@ use crate::ethernet::Switches;
 const WATCH: &str = "switch ports";
 /// Switches that are read in parallel.
 const AT_ONCE: usize = 32;
+/// Pause between two checks of what is due.
+const TICK: Duration = Duration::from_millis(200);
 
 /// Runs until the core stops, if the control plane sets ports.
 pub async fn run(core: Arc<Core>) {
-    let Some(managed) = core.config.ethernet.managed() else {
+    if core.config.ethernet.managed().is_none() {
         return core.stop.cancelled().await;
-    };
-    let mut tick = tokio::time::interval(Duration::from_secs(managed.proof_s().into()));
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut silent = BTreeSet::new();
-    loop {
-        tokio::select! {
-            () = core.stop.cancelled() => return,
-            _ = tick.tick() => {}
-        }
-        tokio::select! {
-            () = core.stop.cancelled() => return,
-            checked = check_switches(&core, managed, &mut silent) => if let Err(error) = checked {
-                tracing::warn!(%error, "the switch ports could not be compared with their proven networks");
-            }
-        }
     }
+    let stop = core.stop.clone();
+    polling::run(&stop, TICK, &mut Watch::new(core)).await;
+}
+
+/// The watch of one process.
+struct Watch {
+    core: Arc<Core>,
+    /// Switches whose last reading failed.
+    silent: BTreeSet<String>,
+    /// The switches of the present scan that are still to be read.
+    left: Vec<String>,
+    /// The present scan.
+    scan: Option<SwitchScan>,
+    next_scan_at: Instant,
 }
 
 /// One reading of all switches. Switches that did not answer are missing.
 struct SwitchScan {
     begun: Timestamp,
     readings: BTreeMap<String, SwitchReading>,
+    /// Number of switches whose reading has not ended.
+    waiting: usize,
+    /// Every switch answered, and its reading shows its behaviour.
     is_whole: bool,
 }
 
-async fn check_switches(
-    core: &Arc<Core>,
-    managed: Managed<'_>,
-    silent: &mut BTreeSet<String>,
-) -> Result<(), StoreError> {
-    let alive = core.store.replicas(alive_since(clock::now())).await?;
-    let share = Share::new(&core.replica, alive.into_iter().map(|replica| replica.id));
-    // After a restore the ports may belong to customers that are unknown to this database.
-    if !share.has(WATCH) || core.store.is_restored().await? {
-        return Ok(());
+impl Watch {
+    fn new(core: Arc<Core>) -> Self {
+        Self {
+            core,
+            silent: BTreeSet::new(),
+            left: Vec::new(),
+            scan: None,
+            next_scan_at: Instant::now(),
+        }
     }
-    let scan = scan(core, silent).await;
-    compare_with_site(core, managed, &scan).await
+
+    /// Begins a scan when the next one is due and belongs to this replica.
+    async fn begin_scan(&mut self) -> Result<(), StoreError> {
+        let Some(managed) = self.core.config.ethernet.managed() else {
+            return Ok(());
+        };
+        if Instant::now() < self.next_scan_at {
+            return Ok(());
+        }
+        self.next_scan_at = Instant::now() + Duration::from_secs(managed.proof_s().into());
+        let core = &self.core;
+        let alive = core.store.replicas(alive_since(clock::now())).await?;
+        let share = Share::new(&core.replica, alive.into_iter().map(|replica| replica.id));
+        // After a restore the ports may belong to customers that are unknown to this database.
+        if !share.has(WATCH) || core.store.is_restored().await? {
+            return Ok(());
+        }
+        self.left = core.feature::<Switches>().0.keys().cloned().collect();
+        self.scan = (!self.left.is_empty()).then(|| SwitchScan {
+            begun: clock::now(),
+            readings: BTreeMap::new(),
+            waiting: self.left.len(),
+            is_whole: true,
+        });
+        Ok(())
+    }
+
+    /// Reports the first failure of a switch, and its first reading afterwards.
+    async fn note_answer(&mut self, name: &str, answer: Result<(), String>) {
+        let target = format!("switches/{name}");
+        match answer {
+            Ok(()) if self.silent.remove(name) => {
+                let message = format!("switch {name} can be read again");
+                self.core.event(EventKind::EthernetReadAgain, &target, &message).await;
+            }
+            Err(why) if self.silent.insert(name.to_owned()) => {
+                let message = format!("the ports of switch {name} are unknown: {why}");
+                self.core.event(EventKind::EthernetUnread, &target, &message).await;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Poller for Watch {
+    type Key = String;
+    type Outcome = Result<SwitchReading, String>;
+    type Event = ();
+
+    async fn tick(&mut self, readings: &mut Readings<String, Self::Outcome>) {
+        if self.scan.is_none()
+            && let Err(error) = self.begin_scan().await
+        {
+            tracing::warn!(%error, "the switch ports could not be compared with their proven networks");
+        }
+        while readings.len() < AT_ONCE
+            && let Some(name) = self.left.pop()
+        {
+            let core = self.core.clone();
+            readings.begin(name.clone(), async move {
+                match core.feature::<Switches>().0.get(&name) {
+                    Some(switch) => switch.driver.read().await.map_err(|error| report(&error)),
+                    None => Err(format!("switch {name} is no longer configured")),
+                }
+            });
+        }
+    }
+
+    async fn ended(&mut self, name: String, outcome: Result<Self::Outcome, JoinError>) {
+        let answer = outcome.unwrap_or_else(|error| Err(format!("the reading panicked: {error}")));
+        self.note_answer(&name, answer.as_ref().map(|_| ()).map_err(Clone::clone))
+            .await;
+        let Some(scan) = &mut self.scan else { return };
+        scan.waiting -= 1;
+        scan.is_whole &= answer.as_ref().is_ok_and(|reading| reading.in_effect);
+        if let Ok(reading) = answer {
+            scan.readings.insert(name, reading);
+        }
+        if scan.waiting > 0 {
+            return;
+        }
+        let (scan, managed) = (self.scan.take(), self.core.config.ethernet.managed());
+        if let (Some(scan), Some(managed)) = (scan, managed)
+            && let Err(error) = compare_with_site(&self.core, managed, &scan).await
+        {
+            tracing::warn!(%error, "the switch ports could not be compared with their proven networks");
+        }
+    }
 }
 
 /// Notices moved ports, and frees VLANs. Without a readable site nothing is compared: a VLAN at a trunk port would look
@@ -111,56 +201,6 @@ fn all_ports(site: Option<&Site>, mut known: BTreeSet<(String, String)>) -> BTre
     let ports = nodes.flat_map(|node| &node.ethernet);
     known.extend(ports.map(|port| (port.switch.to_string(), port.port.to_string())));
     known
-}
-
-async fn scan(core: &Arc<Core>, silent: &mut BTreeSet<String>) -> SwitchScan {
-    let begun = clock::now();
-    let names: Vec<String> = core.feature::<Switches>().0.keys().cloned().collect();
-    let (mut reading, mut left, mut readings) = (JoinSet::new(), names.into_iter(), BTreeMap::new());
-    let count = core.feature::<Switches>().0.len();
-    loop {
-        while reading.len() < AT_ONCE
-            && let Some(name) = left.next()
-        {
-            let core = core.clone();
-            reading.spawn(async move {
-                let read = match core.feature::<Switches>().0.get(&name) {
-                    Some(switch) => switch.driver.read().await.map_err(|error| report(&error)),
-                    None => Err(format!("switch {name} is no longer configured")),
-                };
-                (name, read)
-            });
-        }
-        let Some(ended) = reading.join_next().await else {
-            break;
-        };
-        let Ok((name, read)) = ended else { continue };
-        let target = format!("switches/{name}");
-        match read {
-            Ok(read) => {
-                if silent.remove(&name) {
-                    core.event(
-                        EventKind::EthernetReadAgain,
-                        &target,
-                        &format!("switch {name} can be read again"),
-                    )
-                    .await;
-                }
-                readings.insert(name, read);
-            }
-            Err(words) => {
-                if silent.insert(name.clone()) {
-                    let message = format!("the ports of switch {name} are unknown: {words}");
-                    core.event(EventKind::EthernetUnread, &target, &message).await;
-                }
-            }
-        }
-    }
-    SwitchScan {
-        begun,
-        is_whole: readings.len() == count && readings.values().all(|reading| reading.in_effect),
-        readings,
-    }
 }
 
 /// The ports with another reading, as a sentence. Ports of switches without a reading do not count.
@@ -278,6 +318,7 @@ mod tests {
         SwitchScan {
             begun,
             readings: [("leaf-1".to_owned(), reading)].into(),
+            waiting: 0,
             is_whole: true,
         }
     }

@@ -158,6 +158,7 @@ impl Watch {
 impl Poller for Watch {
     type Key = NodeId;
     type Outcome = bool;
+    type Event = ();
 
     async fn tick(&mut self, looks: &mut Readings<NodeId, bool>) {
         if let Err(error) = self.begin(looks).await {
