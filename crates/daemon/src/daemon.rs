@@ -278,6 +278,16 @@ fn begin_work(core: &Arc<Core>, parts: &mut Parts) {
     });
     let tidied = core.clone();
     parts.begin("logins", async move { tidied.logins.tidy(tidied.stop.clone()).await });
+    if core.config.telemetry.is_some() {
+        let (traces, stop) = (core.traces.clone(), core.stop.clone());
+        parts.begin("sender of traces", async move {
+            // The last spans are sent after all parts have ended.
+            tokio::select! {
+                () = traces.ended() => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
 }
 
 /// Ends everything in order, and reports which part had ended before.

@@ -156,15 +156,16 @@ pub async fn run(core: Arc<Core>, api: Listening, web: Option<Listening>) -> Res
         core: core.clone(),
     };
     let accepted = tls::accept(&core, api.0, api.1, core.listeners.api.clone());
-    let (strangers, known) = split(accepted, |connection| connection.identity.is_some());
+    let (dividing, strangers, known) = split(accepted, |connection| connection.identity.is_some());
     let serve_web = async {
         let site = web::Site::new(&core);
         match (web, site) {
             (Some((listener, tls)), Some(site)) => {
                 let accepted = tls::accept(&core, listener, tls, core.listeners.web.clone());
-                let (http1, http2) = split(accepted, speaks_http2);
+                let (dividing, http1, http2) = split(accepted, speaks_http2);
                 let over_http1 = http1::serve(http1, stack.service(site.clone()), core.stop.clone());
-                let ((), served) = tokio::join!(over_http1, stack.serve(for_browsers(), http2, Some(site)));
+                let over_http2 = stack.serve(for_browsers(), http2, Some(site));
+                let ((), (), served) = tokio::join!(dividing, over_http1, over_http2);
                 served
             }
             _ => Ok(()),
@@ -172,6 +173,7 @@ pub async fn run(core: Arc<Core>, api: Listening, web: Option<Listening>) -> Res
     };
     let serving = async {
         tokio::try_join!(
+            async { Ok(dividing.await) },
             stack.serve(for_strangers(), strangers, None),
             stack.serve(for_known(), known, None),
             serve_web
@@ -346,21 +348,26 @@ async fn report_part_health(core: &Core, health: &HealthReporter) {
     }
 }
 
-/// Divides connections that have different limits: first those without the property, then those with it.
+/// Divides connections that have different limits: first those without the property, then those with it. The future does
+/// the work, and ends with the connections or with one of their servers.
 fn split(
     mut accepted: mpsc::Receiver<Accepted>,
     has_property: fn(&Accepted) -> bool,
-) -> (mpsc::Receiver<Accepted>, mpsc::Receiver<Accepted>) {
+) -> (
+    impl Future<Output = ()>,
+    mpsc::Receiver<Accepted>,
+    mpsc::Receiver<Accepted>,
+) {
     let ((without, to_without), (with, to_with)) = (mpsc::channel(1), mpsc::channel(1));
-    tokio::spawn(async move {
+    let dividing = async move {
         while let Some(connection) = accepted.recv().await {
             let server = if has_property(&connection) { &with } else { &without };
             if server.send(connection).await.is_err() {
                 return;
             }
         }
-    });
-    (to_without, to_with)
+    };
+    (dividing, to_without, to_with)
 }
 
 /// Whether the handshake chose HTTP/2. Clients without ALPN speak HTTP/1.1.

@@ -95,6 +95,8 @@ pub struct Traces {
     tracer: Option<SdkTracer>,
     /// Counts of spans by result.
     pub counts: SpanCounts,
+    /// Cancelled when the sender of the spans ends.
+    ended: CancellationToken,
 }
 
 /// The connection from spans to the collector; empty without a collector.
@@ -135,7 +137,12 @@ impl Telemetry {
             counts: counts.clone(),
             has_failed: false,
         };
-        let sender = tokio::spawn(sender.run(waiting, stop.clone()));
+        let ended = CancellationToken::new();
+        let (guard, stopping) = (ended.clone().drop_guard(), stop.clone());
+        let sender = tokio::spawn(async move {
+            let _guard = guard;
+            sender.run(waiting, stopping).await;
+        });
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(settings.sample)));
         let provider = SdkTracerProvider::builder()
             .with_resource(resource)
@@ -145,6 +152,7 @@ impl Telemetry {
         let traces = Traces {
             tracer: Some(provider.tracer(OURS)),
             counts,
+            ended,
         };
         let sending = Some(SenderTask {
             _provider: provider,
@@ -192,6 +200,11 @@ impl Telemetry {
 }
 
 impl Traces {
+    /// Waits until the sender of the spans has ended, also by a panic; forever without a collector.
+    pub async fn ended(self) {
+        self.ended.cancelled().await;
+    }
+
     /// Adds a span for an ended effect, below the current step or call. The span is made at the end, because an agent's
     /// effect may begin in one process and end in another.
     pub fn effect_ended(&self, record: &NodeRecord, effect: &EffectRow, outcome: &Outcome, now: Timestamp) {
@@ -225,5 +238,23 @@ impl Traces {
         let mut span = span.with_attributes(attributes).start_with_context(tracer, &parent);
         span.set_status(status);
         span.end_with_timestamp(clock::system_time(now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[tokio::test]
+    async fn the_end_of_the_sender_is_noticed_and_nothing_ends_without_a_collector() {
+        let core = testing::core_with("telemetry: {otlp: \"http://127.0.0.1:1\"}\n").await;
+        let telemetry = Telemetry::start(&core.config).unwrap();
+        let moment = Duration::from_millis(20);
+        let wait = |traces: Traces| tokio::time::timeout(moment, traces.ended());
+        assert!(wait(telemetry.traces()).await.is_err(), "the sender runs");
+        telemetry.sending.as_ref().unwrap().sender.abort();
+        telemetry.traces().ended().await;
+        assert!(wait(Traces::default()).await.is_err());
     }
 }
