@@ -23,7 +23,7 @@ use tonic::{Request, Status};
 use super::auth::Auth;
 use super::connection::Peer;
 use super::convert;
-use super::web::host;
+use super::web::{self, host};
 
 /// Logins of an address that may begin at once, and in a second for long.
 const BEGINS: (f64, f64) = (20.0, 0.2);
@@ -240,29 +240,9 @@ impl Auth {
         Ok(credential)
     }
 
-    /// Notes a refused login, and stores one event when an address has had several.
+    /// Notes a refused login.
     async fn note_refused(&self, address: &str) {
-        let Some(count) = limits(&self.0).refused.note_refused(address) else {
-            return;
-        };
-        let message = format!("{count} logins with a device code from {address} were refused within 10 minutes");
-        if let Err(error) = self.store_refusals(message, address).await {
-            tracing::warn!(address, %error, "the event of refused logins could not be stored");
-        }
-    }
-
-    async fn store_refusals(&self, message: String, address: &str) -> Result<(), rackwright_store::StoreError> {
-        let mut tx = self.0.store.write().await?;
-        tx.add_event(&EventRow {
-            at: clock::now(),
-            kind: EventKind::SecurityLoginsRefused,
-            target: "web".into(),
-            message,
-            attributes: [("address".to_owned(), address.to_owned())].into(),
-            ..EventRow::default()
-        })
-        .await?;
-        self.0.commit(tx).await
+        web::note_refused_login(&self.0, &limits(&self.0).refused, "with a device code", address).await;
     }
 }
 

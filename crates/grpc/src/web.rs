@@ -155,29 +155,33 @@ impl Site {
         self.secrets.note_valid(&opened);
     }
 
-    /// Notes a refused login, and stores one event when an address has had several.
+    /// Notes a refused login.
     async fn note_refused(&self, address: &str) {
-        let Some(count) = self.logins.note_refused(address) else {
-            return;
-        };
-        let message = format!("{count} logins to the web console from {address} were refused within 10 minutes");
-        if let Err(error) = self.store_event(message, address).await {
-            tracing::warn!(address, %error, "the event of refused logins could not be stored");
-        }
+        note_refused_login(&self.core, &self.logins, "to the web console", address).await;
     }
+}
 
-    async fn store_event(&self, message: String, address: &str) -> Result<(), rackwright_store::StoreError> {
-        let mut tx = self.core.store.write().await?;
-        tx.add_event(&EventRow {
-            at: clock::now(),
-            kind: EventKind::SecurityLoginsRefused,
-            target: "web".into(),
-            message,
-            attributes: [("address".to_owned(), address.to_owned())].into(),
-            ..EventRow::default()
-        })
-        .await?;
-        self.core.commit(tx).await
+/// Notes a refused login, and stores one event when an address has had several. `way` states which logins they are.
+pub async fn note_refused_login(core: &Core, limiter: &LoginLimiter, way: &str, address: &str) {
+    let Some(count) = limiter.note_refused(address) else {
+        return;
+    };
+    let message = format!("{count} logins {way} from {address} were refused within 10 minutes");
+    let event = EventRow {
+        at: clock::now(),
+        kind: EventKind::SecurityLoginsRefused,
+        target: "web".into(),
+        message,
+        attributes: [("address".to_owned(), address.to_owned())].into(),
+        ..EventRow::default()
+    };
+    let stored = async {
+        let mut tx = core.store.write().await?;
+        tx.add_event(&event).await?;
+        core.commit(tx).await
+    };
+    if let Err(error) = stored.await {
+        tracing::warn!(address, %error, "the event of refused logins could not be stored");
     }
 }
 
