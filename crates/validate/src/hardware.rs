@@ -63,7 +63,9 @@ pub async fn read_hardware_below(
         let output = if put.status == 0 {
             run(session, program, &folder, deadline).await?
         } else {
-            remove(session, &folder).await?;
+            if remove(session, &folder).await?.status != 0 {
+                left = Some(format!("{folder} could not be removed"));
+            }
             put
         };
         let text = String::from_utf8_lossy(&output.stdout);

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -75,4 +76,28 @@ async fn a_folder_that_cannot_run_it_is_passed_over_and_all_reasons_are_given() 
         assert!(why.contains(words) && why.starts_with(good.to_str().unwrap()), "{why}");
         assert!(is_empty(&good), "{words}");
     }
+}
+
+#[tokio::test]
+async fn a_folder_that_could_not_be_removed_after_a_failed_copy_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let programs = dir.path().join("bin");
+    std::fs::create_dir(&programs).unwrap();
+    let rm = programs.join("rm");
+    std::fs::write(&rm, "#!/bin/sh\nexit 1\n").unwrap();
+    std::fs::set_permissions(&rm, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let server = sshd(&format!(
+        "SetEnv PATH={}:/usr/sbin:/usr/bin:/sbin:/bin\n",
+        programs.display()
+    ));
+    let session = login(&server).await;
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let reading = read(&session, &program(ECHO), &[&file]).await;
+    assert!(reading.facts.is_err(), "{reading:?}");
+    let left = reading.left.unwrap();
+    assert_eq!(
+        left,
+        format!("{}/rackwright-probe-1-1 could not be removed", file.display())
+    );
 }
