@@ -1,26 +1,21 @@
 //! Changed copies of good inputs, for tests that need many malformed ones: the same seed gives the same copy.
 
-/// Numbers from a seed (SplitMix64, Steele and others 2014).
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
+/// The random numbers of one seed.
 #[derive(Debug, Clone)]
-pub struct Numbers(u64);
+pub struct Numbers(SplitMix64);
 
 impl Numbers {
     /// The numbers of a seed.
     pub fn of(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        Self(SplitMix64::from_seed(seed.to_le_bytes()))
     }
 
     /// A number from 0 to `end`, without `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
+        (self.0.next_u64() % end.max(1) as u64) as usize
     }
 }
 

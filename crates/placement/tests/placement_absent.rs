@@ -95,7 +95,7 @@ proptest! {
 
     #[test]
     fn no_cluster_gets_an_absent_link_or_a_node_that_is_left_out(seed: u64) {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let mut spec = hall_spec(&mut dice, WIDE);
         thin(&mut dice, &mut spec);
         let mut hall = Hall::new(spec).unwrap();
@@ -136,7 +136,7 @@ proptest! {
 
 #[test]
 fn a_node_that_is_left_out_is_out_of_service_for_good() {
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     let mut spec = hall_spec(&mut dice, WIDE);
     spec.contracts.clear();
     let all = spec.nodes.len();

@@ -68,7 +68,7 @@ proptest! {
 
     #[test]
     fn the_answer_is_the_best_of_the_fabrics_alone(seed: u64) {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let mut spec = hall_spec(&mut dice, WIDE);
         split(&mut dice, &mut spec);
         let hall = Hall::new(spec.clone()).unwrap();
@@ -90,7 +90,7 @@ proptest! {
 
     #[test]
     fn clusters_come_grow_and_go_within_one_fabric(seed: u64) {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let mut spec = hall_spec(&mut dice, WIDE);
         split(&mut dice, &mut spec);
         let mut hall = Hall::new(spec).unwrap();

@@ -92,7 +92,7 @@ fn one_change(
 }
 
 fn life(seed: u64, size: Size) -> Result<u32, TestCaseError> {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let spec = hall_spec(&mut dice, size);
     let mut hall = Hall::new(spec).unwrap();
     let mut changed = 0;
@@ -180,7 +180,7 @@ fn most_changes_that_fit_are_made() {
 /// Growth within a cluster's units succeeds whenever a new search succeeds.
 #[test]
 fn growth_within_one_unit_is_found_whenever_there_is_room() {
-    let mut dice = Dice(3);
+    let mut dice = Dice::new(3);
     let mut grown = 0;
     for _ in 0..200 {
         let mut spec = hall_spec(&mut dice, WIDE);

@@ -55,7 +55,7 @@ proptest! {
     /// if they were whole.
     #[test]
     fn impaired_nodes_are_out_of_service_for_non_blocking_clusters_alone(seed: u64) {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let halls = Halls::new(&mut dice);
         for number in 0..6 {
             let wish = request(&mut dice, halls.impaired.spec(), number);
@@ -70,7 +70,7 @@ proptest! {
     /// Clusters come, go, grow and lose nodes: none gets an impaired node that it must not have.
     #[test]
     fn no_change_gives_an_impaired_node_to_a_non_blocking_cluster(seed: u64) {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let mut hall = Halls::new(&mut dice).impaired;
         for number in 0..8 {
             let mut wish = request(&mut dice, hall.spec(), number);

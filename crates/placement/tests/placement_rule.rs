@@ -88,7 +88,7 @@ fn uneven_shapes_without_spare_links_never_get_through() {
 
 #[test]
 fn whatever_the_rule_accepts_in_one_pod_gets_through() {
-    let mut dice = Dice(7);
+    let mut dice = Dice::new(7);
     let (mut yes, mut no) = (0, 0);
     for _ in 0..6000 {
         let common = u128::from(dice.roll(1, 15));
@@ -129,7 +129,7 @@ fn parallel_links_count_and_their_order_does_not() {
 
 #[test]
 fn whatever_the_rule_accepts_over_pods_gets_through() {
-    let mut dice = Dice(11);
+    let mut dice = Dice::new(11);
     let wirings = wirings(2, 1, 3);
     let (mut yes, mut no, mut needed) = (0, 0, 0);
     for _ in 0..12_000 {

@@ -484,7 +484,7 @@ fn a_pod_without_cables_to_cores_takes_clusters_of_its_own() {
 /// traffic pattern on them.
 #[test]
 fn asymmetric_fabrics_carry_what_is_placed_on_them() {
-    let mut dice = Dice(seed());
+    let mut dice = Dice::new(seed());
     let (mut placed, mut spanning) = (0, 0);
     for round in 0..8 {
         let nodes = if round % 4 == 3 { 300 } else { 96 };

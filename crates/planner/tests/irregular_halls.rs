@@ -81,7 +81,7 @@ fn place(seed: u64, hall: &SmallHall, dice: &mut Dice) -> String {
 #[test]
 fn a_regular_small_hall_has_no_warning() {
     for seed in 0..20 {
-        let hall = SmallHall::regular(&mut Dice(seed));
+        let hall = SmallHall::regular(&mut Dice::new(seed));
         assert_eq!(warnings(seed, &hall.text()), Vec::<String>::new(), "hall {seed}");
     }
 }
@@ -91,7 +91,7 @@ fn three_hundred_irregular_halls_are_named_placed_and_routed() {
     let mut kinds = std::collections::BTreeMap::<&str, u32>::new();
     let mut instances = Vec::new();
     for seed in 0..HALLS {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let mut hall = SmallHall::regular(&mut dice);
         for kind in hall.change(&mut dice) {
             *kinds.entry(kind).or_default() += 1;

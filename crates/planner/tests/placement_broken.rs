@@ -104,7 +104,7 @@ proptest! {
 
     #[test]
     fn nobody_new_counts_on_a_broken_link(seed: u64) {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let mut hall = Hall::new(hall_spec(&mut dice, WIDE)).unwrap();
         let before = fill(&mut hall, &mut dice, 0);
         let broken = Broken::some(&mut dice, &hall);

@@ -135,7 +135,7 @@ fn restores(site: &Site, planner: &Planner) -> Result<(), TestCaseError> {
 }
 
 fn life(site: &Site, seed: u64, steps: u64) -> Result<(), TestCaseError> {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let mut planner = Planner::new(site).unwrap();
     for number in 1..=steps {
         let before: BTreeSet<NodeId> = planner.excluded().collect();

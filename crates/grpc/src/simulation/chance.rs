@@ -3,23 +3,20 @@
 use std::sync::{Mutex, PoisonError};
 
 use rackwright_identity::{Rng, RngError};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 /// The random numbers of one seed.
 #[derive(Debug)]
-pub struct Chance(Mutex<u64>);
+pub struct Chance(Mutex<SplitMix64>);
 
 impl Chance {
     pub fn new(seed: u64) -> Self {
-        Self(Mutex::new(seed))
+        Self(Mutex::new(SplitMix64::from_seed(seed.to_le_bytes())))
     }
 
     fn next(&self) -> u64 {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
     }
 
     /// A number from 0 up to, but not including, `below`.

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
 use super::{Conclusion, Culprit, Element, GroupTest, Outcome, Search};
 
 /// A simulated cluster.
@@ -175,23 +178,20 @@ fn share(part: usize, whole: usize) -> f64 {
     if whole == 0 { 1.0 } else { part as f64 / whole as f64 }
 }
 
-/// Numbers that look random and depend only on the seed (SplitMix64).
+/// The random numbers of one seed.
 #[derive(Debug, Clone)]
-pub struct Chance(u64);
+pub struct Chance(SplitMix64);
 
 impl Chance {
     /// By seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
+        let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d;
+        Self(SplitMix64::from_seed(mixed.to_le_bytes()))
     }
 
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `most`, which must not be 0.

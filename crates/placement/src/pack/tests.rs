@@ -1,17 +1,20 @@
 //! Packing against the enumeration of all choices, on small random programs.
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
 use super::*;
 
-/// A small random number generator (splitmix64).
-struct Dice(u64);
+/// The random numbers of one seed.
+struct Dice(SplitMix64);
 
 impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(SplitMix64::from_seed(seed.to_le_bytes()))
+    }
+
     fn roll(&mut self, from: u64, to: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        from + (z ^ (z >> 31)) % (to - from + 1)
+        from + self.0.next_u64() % (to - from + 1)
     }
 }
 
@@ -60,7 +63,7 @@ fn within(rows: &[Row], taken: &[u32]) -> bool {
 fn the_most_nodes_are_found_and_proven() {
     let (mut short, mut full) = (0, 0);
     for seed in 0..3000 {
-        let (most, rows) = program(&mut Dice(seed));
+        let (most, rows) = program(&mut Dice::new(seed));
         let best = enumerated(&most, &rows, &mut Vec::new());
         let all: u32 = most.iter().sum();
         *(if best < all { &mut short } else { &mut full }) += 1;
@@ -87,7 +90,7 @@ fn the_most_nodes_are_found_and_proven() {
 fn without_effort_the_bound_holds() {
     let mut gaps = 0;
     for seed in 0..1000 {
-        let (most, rows) = program(&mut Dice(seed));
+        let (most, rows) = program(&mut Dice::new(seed));
         let best = enumerated(&most, &rows, &mut Vec::new());
         let packed = pack(most, rows.clone(), best + 1, &mut Effort::new(0));
         assert!(within(&rows, &packed.taken), "seed {seed}: {packed:?}");

@@ -69,7 +69,7 @@ pub fn room(units: u32, hosts: u32, rack: u32, feeds: &[u64], wiring: &[Vec<usiz
 /// A random small room. Most nodes are wired alike; the others have odd wiring. Some feeds are scarce, and sometimes
 /// strips are, and other clusters are there.
 pub fn feed_loss_hall(seed: u64) -> (Hall, Dice) {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let (units, hosts) = (dice.roll(1, 3) as u32, dice.roll(2, 6) as u32);
     let rack = dice.roll(1, u64::from(hosts.min(4))) as u32;
     let feeds = dice.roll(2, 4) as usize;

@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_placement::*;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 pub mod exact;
 pub mod feed_loss;
@@ -12,16 +14,16 @@ mod route;
 
 pub use route::Own;
 
-/// A small random number generator (splitmix64): the same seed gives the same hall everywhere.
-pub struct Dice(pub u64);
+/// The random numbers of one seed: the same seed gives the same hall everywhere.
+pub struct Dice(SplitMix64);
 
 impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix64::from_seed(seed.to_le_bytes()))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number from `from` to `to`, inclusive.
@@ -198,7 +200,7 @@ pub fn request(dice: &mut Dice, spec: &HallSpec, cluster: u64) -> Request {
 
 /// A random hall after placements and releases.
 pub fn used_hall(seed: u64, size: Size) -> (Hall, Dice) {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let spec = hall_spec(&mut dice, size);
     let mut hall = Hall::new(spec).unwrap();
     let links = hall.wirings(PodId(0)).spines.all();

@@ -73,7 +73,7 @@ impl Own {
             let mut to = hosts.clone();
             permutations(&mut to, 0, &mut judge);
         } else {
-            let mut dice = Dice(hosts.len() as u64);
+            let mut dice = Dice::new(hosts.len() as u64);
             for _ in 0..60 {
                 let mut to = hosts.clone();
                 for i in (1..to.len()).rev() {
@@ -131,7 +131,7 @@ impl<'a> Router<'a> {
             core_up: own.cores.clone(),
             core_down: own.cores.clone(),
             own,
-            dice: Dice(1),
+            dice: Dice::new(1),
             steps: 0,
         }
     }
@@ -143,7 +143,7 @@ impl<'a> Router<'a> {
         let (mut most, mut all) = (1_000, 0);
         while all < MOST_STEPS {
             let mut fresh = Self::new(self.own);
-            fresh.dice = Dice(self.dice.next());
+            fresh.dice = Dice::new(self.dice.next());
             fresh.steps = most;
             if let Some(found) = fresh.ways(&mut flows.to_vec()) {
                 return found;

@@ -1,6 +1,9 @@
 //! Randomness from a seed: a throw depends only on the seed, the node, its purpose and the number of earlier throws for
 //! that purpose. So a run can be repeated, in whatever order its events occur.
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
 /// The purpose of a throw. Throws for different purposes are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -55,12 +58,9 @@ impl Dice {
     }
 }
 
-/// One step of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
+/// A number whose bits all depend on every bit of `word`.
 pub(super) fn mix(word: u64) -> u64 {
-    let mut z = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    SplitMix64::from_seed(word.to_le_bytes()).next_u64()
 }
 
 #[cfg(test)]

@@ -4,23 +4,26 @@ use rackwright_placement::{
     Bandwidth, ClusterId, CoolingId, CoolingSpec, CustomerId, DomainId, DomainSpec, HallSpec, LabelId, LabelKind,
     LabelSpec, NodeSpec, PodSpec, Request, SkuId, SkuSpec, Tree, UnitId,
 };
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 /// Number of units per pod, hosts per unit, spines per pod, and cores above a spine.
 pub const WIDTH: u32 = 32;
 /// Draw of a node, in watts: a DGX H100.
 const NODE_W: u64 = 10_200;
 
-/// A small random number generator (splitmix64).
-pub struct Dice(pub u64);
+/// The random numbers of one seed.
+pub struct Dice(SplitMix64);
 
 impl Dice {
+    /// The numbers of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix64::from_seed(seed.to_le_bytes()))
+    }
+
     /// The next number.
     pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `n`.

@@ -40,7 +40,7 @@ pub fn run(options: Options) -> bool {
         }
     };
     let built = started.elapsed();
-    let mut dice = Dice(options.seed);
+    let mut dice = Dice::new(options.seed);
     let mut clusters = Vec::new();
     let mut next = 0;
     // Full, then a third of it freed, three times: the free nodes are fragmented.

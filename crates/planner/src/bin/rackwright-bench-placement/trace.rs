@@ -80,7 +80,7 @@ pub fn run(options: Options) -> bool {
         let mut run = Run {
             placer,
             nodes,
-            dice: Dice(options.seed),
+            dice: Dice::new(options.seed),
             next: 0,
             queue: VecDeque::new(),
             running: BTreeSet::new(),
