@@ -124,9 +124,27 @@ fn secure_boot_nvme_and_cloud_init() {
         let keys = on_host(&site, "n1", &key, "cat /root/.ssh/authorized_keys");
         assert_eq!(keys.lines().filter(|l| l.starts_with("ssh-")).count(), 1, "{keys}");
 
+        // The customer's system leaves a letter in the firmware, as a crash dump of its kernel would be left.
+        let letter = "printf '\\007\\000\\000\\000letter' > /sys/firmware/efi/efivars/Letter-99999999-2222-3333-4444-555555555555";
+        on_host(&site, "n1", &key, letter);
+        let has_letter = || {
+            let variables = lab
+                .machine(0)
+                .uefi_variables()
+                .expect("the firmware's variables can be read");
+            assert!(variables.iter().any(|name| name == "BootOrder"), "{variables:?}");
+            variables.iter().any(|name| name == "Letter")
+        };
+        assert!(has_letter());
         site.cli(["node", "release", "n1", "--yes"]);
         becomes(&site, "n1", "available").await;
+        assert!(!has_letter(), "the letter is still in the firmware");
         let certificates = site.json(["node", "certificates", "n1"]);
+        let evidence = certificates[0]["evidence"].to_string();
+        assert!(
+            evidence.contains("UEFI variables: 1 of a former system removed"),
+            "{evidence}"
+        );
         assert!(
             fields_of(&certificates, "drive_serial")
                 .iter()

@@ -321,6 +321,18 @@ impl Machine {
         nvram::boot_entries(&vars).map_err(LabError::file("read", &vars))
     }
 
+    /// The names of all variables in its UEFI firmware; none with BIOS.
+    ///
+    /// # Errors
+    /// [`LabError::File`] if the variable store cannot be read.
+    pub fn uefi_variables(&self) -> Result<Vec<String>, LabError> {
+        if !self.firmware().is_uefi() {
+            return Ok(Vec::new());
+        }
+        let vars = self.inner.hardware.vars();
+        nvram::variables(&vars).map_err(LabError::file("read", &vars))
+    }
+
     /// With `true` the machine's network cable is unplugged.
     ///
     /// # Errors

@@ -41,8 +41,10 @@ pub(crate) fn boot_entries(path: &Path) -> io::Result<Vec<String>> {
     Ok(entries.into_iter().map(|entry| entry.description).collect())
 }
 
-fn entries_of(store: &[u8]) -> io::Result<Vec<Entry>> {
-    entries(store).ok_or_else(|| io::Error::other("this is no OVMF variable store"))
+/// The names of all variables in use in a variable store file, in the order of the file.
+pub(crate) fn variables(path: &Path) -> io::Result<Vec<String>> {
+    let variables = variables_of(&std::fs::read(path)?)?;
+    Ok(variables.into_iter().map(|variable| variable.name).collect())
 }
 
 /// A boot entry in use.
@@ -53,7 +55,32 @@ struct Entry {
 }
 
 /// The variables `Boot####`.
-fn entries(store: &[u8]) -> Option<Vec<Entry>> {
+fn entries_of(store: &[u8]) -> io::Result<Vec<Entry>> {
+    let is_entry = |variable: &Variable| {
+        let number = variable.name.strip_prefix("Boot").unwrap_or_default();
+        number.len() == 4 && number.bytes().all(|b| b.is_ascii_hexdigit())
+    };
+    let entries = variables_of(store)?.into_iter().filter(is_entry);
+    let entry = |variable: Variable| Entry {
+        offset: variable.offset,
+        // EFI_LOAD_OPTION: attributes (4), length of the path list (2), description.
+        description: variable.data.get(6..).map(utf16).unwrap_or_default(),
+    };
+    Ok(entries.map(entry).collect())
+}
+
+/// A variable in use.
+struct Variable {
+    offset: usize,
+    name: String,
+    data: Vec<u8>,
+}
+
+fn variables_of(store: &[u8]) -> io::Result<Vec<Variable>> {
+    parsed(store).ok_or_else(|| io::Error::other("this is no OVMF variable store"))
+}
+
+fn parsed(store: &[u8]) -> Option<Vec<Variable>> {
     let volume_header = usize::from(u16_at(store, 48)?);
     if store.get(volume_header..volume_header + STORE.len())? != STORE {
         return None;
@@ -65,14 +92,9 @@ fn entries(store: &[u8]) -> Option<Vec<Entry>> {
         let name_at = offset + VARIABLE_HEADER;
         let data_at = name_at.checked_add(name_bytes)?;
         let end = data_at.checked_add(data_bytes)?;
-        let name = utf16(store.get(name_at..data_at)?);
-        let data = store.get(data_at..end)?;
-        // EFI_LOAD_OPTION: attributes (4), length of the path list (2), description.
-        let description = data.get(6..).map(utf16).unwrap_or_default();
-        let number = name.strip_prefix("Boot").unwrap_or_default();
-        let is_entry = number.len() == 4 && number.bytes().all(|b| b.is_ascii_hexdigit());
-        if store[offset + 2] == ADDED && is_entry {
-            found.push(Entry { offset, description });
+        let (name, data) = (utf16(store.get(name_at..data_at)?), store.get(data_at..end)?.to_vec());
+        if store[offset + 2] == ADDED {
+            found.push(Variable { offset, name, data });
         }
         offset = end.next_multiple_of(4);
     }
@@ -137,8 +159,13 @@ mod tests {
         std::fs::write(file.path(), &text).unwrap();
         let http = "UEFI HTTPv4 (MAC)";
         assert_eq!(boot_entries(file.path()).unwrap(), ["UEFI PXEv4 (MAC)", http]);
+        assert_eq!(
+            super::variables(file.path()).unwrap(),
+            ["Boot0001", "Boot0002", "BootOrder"]
+        );
         assert_eq!(forget_http_boot(file.path()).unwrap(), 1);
         assert_eq!(boot_entries(file.path()).unwrap(), ["UEFI PXEv4 (MAC)"]);
+        assert_eq!(super::variables(file.path()).unwrap(), ["Boot0001", "BootOrder"]);
         let after = std::fs::read(file.path()).unwrap();
         let changed: Vec<usize> = (0..text.len()).filter(|at| text[*at] != after[*at]).collect();
         let second = 72 + STORE_HEADER + variable("Boot0001", "UEFI PXEv4 (MAC)").len();

@@ -169,6 +169,7 @@ event_kinds! {
     SecurityTokenDeleted "security.token-deleted" Operators Info,
     SecurityTpmAccepted "security.tpm-accepted" Operators Info,
     SecurityTpmEnrolled "security.tpm-enrolled" Operators Info,
+    SecurityUefiVariables "security.uefi-variables" Operators Warning,
     SecurityUserDataSealed "security.user-data-sealed" Operators Info,
     SiteApplied "site.applied" Operators Info,
     TermDeleted "term.deleted" Operators Info,

@@ -21,6 +21,14 @@ struct Hall {
     fleet: Fleet,
 }
 
+/// Attributes and value of a UEFI variable that outlives a restart, as efivarfs shows it.
+const LASTING: &[u8] = b"\x07\0\0\0a value";
+/// A vendor GUID that the firmware of the machines uses, and one that it does not use.
+const FIRMWARE: &str = "11111111-2222-3333-4444-555555555555";
+const NOT_FIRMWARE: &str = "99999999-2222-3333-4444-555555555555";
+/// The vendor GUID of the variables of the UEFI specification.
+const GLOBAL: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
+
 impl Hall {
     async fn start(dir: &Path, nodes: usize, further: &str, prepare: impl Fn(&SimNode)) -> Self {
         install_crypto();
@@ -32,8 +40,14 @@ impl Hall {
             boot_server: Some(plane.dhcp),
             tftp_port: plane.tftp_port,
             ssh_listen: Some(SocketAddrV4::new([0, 0, 0, 0].into(), ssh)),
+            efivars: Some(dir.join("efivars")),
             ..FleetConfig::default()
         };
+        for index in 0..nodes {
+            let folder = dir.join("efivars").join(index.to_string());
+            std::fs::create_dir_all(&folder).expect("a folder of variables");
+            std::fs::write(folder.join(format!("Setup-{FIRMWARE}")), LASTING).expect("a variable");
+        }
         let fleet = Fleet::start(config).await.expect("the fleet starts");
         for index in 0..fleet.nodes() {
             prepare(&fleet.node(index));
@@ -211,5 +225,53 @@ async fn a_machine_with_a_boot_order_or_keys_that_cannot_be_restored_is_quaranti
         );
         assert!(as_before(&node), "{:?}", node.uefi());
     }
+    hall.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uefi_variables_of_a_customer_are_removed_and_new_ones_of_the_firmware_are_reported() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hall = Hall::start(dir.path(), 2, "", |node| node.switch_secure_boot(true)).await;
+    let (site, left, honest) = (hall.site(), hall.fleet.node(0), hall.fleet.node(1));
+    let variables = dir.path().join("efivars/0");
+    // A driver that the firmware would start before the boot loader, a crash dump of Linux, and a letter to the next customer.
+    let foreign = [
+        format!("Driver0000-{GLOBAL}"),
+        format!("DriverOrder-{GLOBAL}"),
+        "dump-type0-1-1-1700000000-C-cfc8fc79-be2e-4ddc-97f0-9f98bfe298a0".to_owned(),
+        format!("Letter-{NOT_FIRMWARE}"),
+    ];
+    let unsure = format!("Setup2-{FIRMWARE}");
+    for name in foreign.iter().chain([&unsure]) {
+        std::fs::write(variables.join(name), LASTING).expect("a variable");
+    }
+    for node in [&left, &honest] {
+        assert_eq!(hall.state_after("release", node), "available", "{}", node.name());
+    }
+    for name in &foreign {
+        assert!(!variables.join(name).exists(), "{name}");
+    }
+    assert!(variables.join(&unsure).exists());
+    assert!(variables.join(format!("Setup-{FIRMWARE}")).exists());
+
+    let (events, _) = hall.events_and_explanation(&left);
+    assert!(events.contains("security.uefi-variables"), "{events}");
+    for name in foreign.iter().chain([&unsure]) {
+        assert!(events.contains(name), "{name}: {events}");
+    }
+    let certificates = |node: &SimNode| site.cli(["node", "certificates", &node.name(), "-o", "json"]);
+    let words = certificates(&left);
+    assert!(
+        words.contains("UEFI variables: 4 of a former system removed"),
+        "{words}"
+    );
+    assert!(words.contains(&format!("were not removed: {unsure}")), "{words}");
+    let (events, _) = hall.events_and_explanation(&honest);
+    assert!(!events.contains("security.uefi-variables"), "{events}");
+    let words = certificates(&honest);
+    assert!(
+        words.contains("UEFI variables: none of a former system found"),
+        "{words}"
+    );
     hall.end().await;
 }

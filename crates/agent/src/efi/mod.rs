@@ -1,6 +1,7 @@
-//! UEFI: the agent's boot entries, and the variables that store them.
+//! UEFI: the agent's boot entries, the variables that store them, and variables that installed systems leave.
 
 pub mod entry;
+mod foreign;
 pub mod vars;
 
 use std::fs::File;

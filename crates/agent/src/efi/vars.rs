@@ -12,11 +12,11 @@ use super::entry::{label_of, load_option};
 use crate::{ioctl, text};
 
 /// EFI_GLOBAL_VARIABLE: the vendor GUID of all boot variables (UEFI 2.10, 3.3).
-const GLOBAL_GUID: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
+pub(super) const GLOBAL_GUID: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
 /// The attributes of a written variable: non-volatile, boot service access, runtime access (UEFI 2.10, 8.2).
 const ATTRIBUTES: u32 = 0x1 | 0x2 | 0x4;
 /// Length of the attributes before the value.
-const ATTRIBUTES_BYTES: usize = 4;
+pub(super) const ATTRIBUTES_BYTES: usize = 4;
 /// Prefix of the labels of all boot entries that the agent makes. The agent recognises its own entries by it.
 pub const LABEL_PREFIX: &str = "Rackwright: ";
 
@@ -40,6 +40,11 @@ impl EfiVars {
     /// Uses a mounted efivarfs, or a plain folder in tests.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder }
+    }
+
+    /// The folder of all variables.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Whether Secure Boot is on; false if the variable is missing or unreadable.
@@ -140,7 +145,7 @@ fn open_empty(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).open(path)
 }
 
-fn failure(variable: &str, source: io::Error) -> EfiError {
+pub(super) fn failure(variable: &str, source: io::Error) -> EfiError {
     EfiError {
         variable: variable.to_owned(),
         source,
@@ -152,7 +157,7 @@ fn boot_name(number: u16) -> String {
 }
 
 /// The number in a file name `Boot####-GUID`; `None` for another variable's file.
-fn boot_number(file: &str) -> Option<u16> {
+pub(super) fn boot_number(file: &str) -> Option<u16> {
     let digits = file
         .strip_prefix("Boot")?
         .strip_suffix(GLOBAL_GUID)?

@@ -40,6 +40,7 @@ pub fn read(root: &SysRoot, present: &dyn Drives) -> Inventory {
         secure_boot: root.is_uefi() && EfiVars::new(root.efivars()).secure_boot(),
         kernel_release: text::or_empty(&root.proc.join("sys/kernel/osrelease")),
         architecture: std::env::consts::ARCH.to_owned(),
+        uefi_variables: root.is_uefi().then(|| EfiVars::new(root.efivars()).recorded()),
     }
 }
 

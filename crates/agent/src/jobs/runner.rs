@@ -386,8 +386,9 @@ fn perform(
     }
 }
 
-/// Erases the drives, clears the TPM and removes the agent's boot entries, as far as the job requests it and the machine
-/// has them. If one of them fails, the job fails; its report names the erased drives.
+/// Erases the drives, clears the TPM, and removes the agent's boot entries and the UEFI variables of the former system, as
+/// far as the job requests it and the machine has them. If one of them fails, the job fails; its report names the erased
+/// drives.
 fn erase(machine: &Machine, work: &EraseDrives, control: &JobControl) -> Result<EraseDrivesResult, Box<Failure>> {
     let failed = |error, erased| {
         let partial = Some(JobResult::EraseDrives(erased));
@@ -409,17 +410,29 @@ fn erase(machine: &Machine, work: &EraseDrives, control: &JobControl) -> Result<
             }
         }
     }
-    let Some(efivars) = machine.host.efivars().filter(|_| work.clear_boot_entries) else {
+    let Some(efivars) = machine.host.efivars() else {
         return Ok(erased);
     };
-    match efivars.remove_entries() {
-        Ok(removed) => {
-            control.add_remark(&format!("{} boot entries removed", removed.len()));
-            Ok(erased)
-        }
-        Err(error) => {
-            let message = format!("the drives are erased, but boot entries could not be removed: {error}");
-            Err(failed(job_error("boot-entries", message, true), erased))
+    if work.clear_boot_entries {
+        match efivars.remove_entries() {
+            Ok(removed) => control.add_remark(&format!("{} boot entries removed", removed.len())),
+            Err(error) => {
+                let message = format!("the drives are erased, but boot entries could not be removed: {error}");
+                return Err(failed(job_error("boot-entries", message, true), erased));
+            }
         }
     }
+    if let Some(recorded) = &work.recorded_uefi_variables {
+        match efivars.remove_foreign(recorded) {
+            Ok(new) => erased.new_uefi_variables = Some(new),
+            Err(error) => {
+                let message = format!(
+                    "the drives are erased, but a UEFI variable that the former system added could not be removed: {error}. \
+                     Restore the defaults in the firmware's settings, then readmit the node"
+                );
+                return Err(failed(job_error("uefi-variables", message, true), erased));
+            }
+        }
+    }
+    Ok(erased)
 }

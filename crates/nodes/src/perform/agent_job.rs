@@ -18,7 +18,7 @@ use rackwright_lifecycle::{Claim, Effect, EventKind, NodeId, Outcome};
 use rackwright_store::{DeploymentKeys, EffectRow, EventRow, NodeRecord, Scope, StoreError};
 use secrecy::ExposeSecret as _;
 
-use super::erase;
+use super::{erase, uefi_variables};
 use crate::effect_result::EffectResult;
 use crate::runner::finish_effect;
 
@@ -114,6 +114,7 @@ async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1:
             samples: 0,
             clear_boot_entries: true,
             clear_tpm: core.config.identity.clear_tpm,
+            recorded_uefi_variables: uefi_variables::recorded(core, record).await?,
         }),
         other => return Err(format!("{} is not a job of the agent", other.as_str()).into()),
     };

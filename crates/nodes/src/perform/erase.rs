@@ -15,10 +15,10 @@ use rackwright_identity::EraseRecord;
 use rackwright_lifecycle::drives::{
     Difference, DriveList, KnownDrive, ReportedDrive, Source, judge, too_fast, uncovered,
 };
-use rackwright_lifecycle::{PowerLoss, Timestamp, minutes, power_loss};
-use rackwright_store::{EffectRow, NodeRecord, Scope, StoreError};
+use rackwright_lifecycle::{NodeId, PowerLoss, Timestamp, minutes, power_loss};
+use rackwright_store::{EffectRow, EventRow, NodeRecord, Scope, StoreError};
 
-use super::evidence;
+use super::{evidence, uefi_variables};
 use crate::agent_boot;
 use crate::attestation::BY_TPM;
 use crate::drives::{self, DIFFER, DRIVES_MAX};
@@ -79,6 +79,11 @@ pub(super) async fn judge_report(
                        customer. Clear the TPM in the firmware's settings, then readmit the node";
         return Ok(EffectResult::failed_for_good("tpm-not-cleared", message));
     }
+    if report.new_uefi_variables.is_none() && uefi_variables::recorded(core, &record).await?.is_some() {
+        let message = "the drives are erased, but the agent did not compare the UEFI variables with those of the inspection, \
+                       so data of the former customer may be in them: readmit the node, which erases it again";
+        return Ok(EffectResult::failed_for_good("uefi-variables", message));
+    }
     let uncovered_drives = uncovered(&lists, &reported);
     let drives = report.drives.iter().zip(&verdict.witnesses);
     let erases: Result<Vec<_>, String> = drives
@@ -90,10 +95,19 @@ pub(super) async fn judge_report(
     Ok(match erases {
         Ok(erases) => EffectResult {
             erases,
+            events: new_variables(&record.id, report, now),
             ..EffectResult::succeeded()
         },
         Err(message) => EffectResult::failed_for_good(NOT_PROVEN, message),
     })
+}
+
+/// The event about UEFI variables that were added since the inspection, if there are any.
+fn new_variables(node: &NodeId, report: &v1::EraseDrivesResult, now: Timestamp) -> Vec<EventRow> {
+    let new = report.new_uefi_variables.as_ref();
+    new.and_then(|new| uefi_variables::event(node, new, now))
+        .into_iter()
+        .collect()
 }
 
 /// The time without power before the boot that erased.

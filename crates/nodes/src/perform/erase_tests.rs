@@ -51,6 +51,7 @@ fn report(inventory: &v1::Inventory, now: Timestamp) -> v1::EraseDrivesResult {
             reason: "an optical drive".into(),
         }],
         tpm: v1::TpmClear::Cleared.into(),
+        new_uefi_variables: None,
     }
 }
 
@@ -221,6 +222,46 @@ async fn a_machine_known_by_its_tpm_is_certified_only_with_the_tpm_cleared() {
     }
     let (code, message, certificates) = fixture.report_erase(10, report(&honest, clock::now())).await;
     assert_eq!((code.as_str(), certificates.len()), ("", 2), "{message}");
+}
+
+#[tokio::test]
+async fn a_report_without_the_uefi_variables_of_a_recorded_machine_is_refused() {
+    let mut with_variables = inventory(&["SERIAL-A", "SERIAL-B"]);
+    with_variables.uefi_variables = Some(v1::UefiVariables {
+        vendors: vec!["8be4df61-93ca-11d2-aa0d-00e098032b8c".into()],
+        names: vec![7],
+    });
+    let mut fixture = Fixture::new(&[of_bmc("SERIAL-A")]).await;
+    fixture.report_inventory(&with_variables).await;
+    let mut tx = fixture.core.store.write().await.unwrap();
+    tx.expect_inventory(&"n1".into()).await.unwrap();
+    tx.commit().await.unwrap();
+    let (code, message, certificates) = fixture.report_erase(10, report(&with_variables, clock::now())).await;
+    assert_eq!((code.as_str(), certificates.len()), ("uefi-variables", 0), "{message}");
+
+    let mut compared = report(&with_variables, clock::now());
+    compared.new_uefi_variables = Some(v1::NewUefiVariables {
+        removed: vec!["Note-11111111-2222-3333-4444-555555555555".into()],
+        left: Vec::new(),
+    });
+    let (code, message, certificates) = fixture.report_erase(10, compared).await;
+    assert_eq!((code.as_str(), certificates.len()), ("", 2), "{message}");
+    let evidence = &certificates[0].evidence;
+    assert!(
+        evidence.contains(&"UEFI variables: 1 of a former system removed".to_owned()),
+        "{evidence:?}"
+    );
+    let events = fixture
+        .core
+        .store
+        .events(&Scope::Site, 0, "nodes/n1", 99)
+        .await
+        .unwrap();
+    let event = events
+        .iter()
+        .find(|event| event.kind == "security.uefi-variables")
+        .unwrap();
+    assert!(event.message.contains("Note-11111111"), "{event:?}");
 }
 
 fn of_bmc(serial: &str) -> KnownDrive {

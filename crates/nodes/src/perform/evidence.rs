@@ -6,6 +6,8 @@ use rackwright_ground::text::{SENTENCE_MAX, cut};
 use rackwright_identity::EVIDENCE_MAX;
 use rackwright_lifecycle::{PowerLoss, Timestamp};
 
+use super::uefi_variables;
+
 /// Most hidden areas of one drive that are named.
 const AREAS_MAX: usize = 16;
 
@@ -42,6 +44,7 @@ pub(super) fn of_drive(
     uncovered: &[String],
 ) -> Vec<String> {
     let mut lines = vec![memory(loss), tpm(report.tpm())];
+    lines.extend(report.new_uefi_variables.iter().flat_map(uefi_variables::lines));
     if drive.native_bytes > 0 {
         lines.push(format!("native capacity: {} bytes", drive.native_bytes));
     }

@@ -16,6 +16,7 @@ mod medium;
 mod network;
 mod settings;
 mod uefi;
+mod uefi_variables;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -7,6 +7,7 @@ use ipnet::Ipv4Net;
 use rackwright_sim_bmc::AccountRules;
 use rackwright_sim_bmc::UpdateSettings;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Most machines of a fleet.
@@ -66,6 +67,9 @@ pub struct FleetConfig {
     pub accounts: AccountRules,
     /// Whether machines have a TPM.
     pub tpm: bool,
+    /// A folder with a folder for each machine, named by its index, that holds its UEFI variables as efivarfs shows them; none: no
+    /// variables are shown.
+    pub efivars: Option<PathBuf>,
     /// The fault script.
     pub faults: Script,
     /// The DHCP server for network boots, which also gives the machines their addresses. Without it, a machine that boots
@@ -106,6 +110,7 @@ impl Default for FleetConfig {
             speed: 1.0,
             accounts: AccountRules::default(),
             tpm: true,
+            efivars: None,
             faults: Script::default(),
             boot_server: None,
             hosts: Ipv4Net::new_assert(Ipv4Addr::new(127, 128, 0, 0), 10),

@@ -56,6 +56,7 @@ pub(super) fn inventory(node: &Node, drives: &dyn Drives) -> Inventory {
         secure_boot: described.secure_boot,
         kernel_release: KERNEL.to_owned(),
         architecture: "x86_64".to_owned(),
+        uefi_variables: node.efivars().map(|variables| variables.recorded()),
         ..Inventory::default()
     }
 }

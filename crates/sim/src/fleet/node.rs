@@ -16,6 +16,7 @@ use super::tasks::Tasks;
 use super::tls::Secured;
 use super::tpm::SimTpm;
 use async_trait::async_trait;
+use rackwright_agent::efi::vars::EfiVars;
 use rackwright_sim_bmc::{
     Accepted, BootOverride, Climate, ConsoleKind, Description, Drive, Firmware, Host, MediaRefused, MemoryModule, Nic,
     PowerState, Processor, RequestFault, RequestLine, ResetRefused, ResetType, State, Task, UpdateSettings, same,
@@ -146,6 +147,12 @@ impl Node {
             None if self.shared.config.tpm => Some(SimTpm::new(self.shared.uuid(self.index()).as_bytes())),
             None => None,
         }
+    }
+
+    /// Its UEFI variables, if they are shown.
+    pub(super) fn efivars(&self) -> Option<EfiVars> {
+        let folders = self.shared.config.efivars.as_ref()?;
+        Some(EfiVars::new(folders.join(self.index().to_string())))
     }
 
     /// Clears the TPM; false: there is none.

@@ -147,7 +147,7 @@ impl Host for SimHost {
     }
 
     fn efivars(&self) -> Option<EfiVars> {
-        None
+        self.life.node.efivars()
     }
 }
 
