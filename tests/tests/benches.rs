@@ -17,7 +17,7 @@ fn lines(command: &mut Command) -> (Vec<Value>, bool) {
     (lines, output.status.success())
 }
 
-/// The lines whose field `name` is `value`.
+/// The lines with the value `value` in the field `name`.
 fn with<'a>(lines: &'a [Value], name: &str, value: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line[name] == value).collect()
 }

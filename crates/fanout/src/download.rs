@@ -350,7 +350,7 @@ impl Download {
         rest.times(1 << rounds.min(LONGEST_LOOK))
     }
 
-    /// The peer whose set was not seen for the longest time, or never.
+    /// The peer to look at next: the one with the oldest known set of chunks, or with none.
     fn look(&mut self, now: Moment) -> Option<PeerNo> {
         if self.looked.is_some_and(|last| now.since(last) < self.look_rest()) {
             return None;

@@ -146,7 +146,8 @@ pub fn check_no_api_key<T>(request: &Request<T>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses a caller whose member was changed while the call waited: what the call creates would outlive the member's rights.
+/// Refuses the call of a member that was changed while the call waited: otherwise a created resource would outlive the
+/// member's rights.
 ///
 /// # Errors
 /// The member has another epoch, role or customer now, or the database failed.

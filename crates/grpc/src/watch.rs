@@ -42,7 +42,7 @@ where
     let reader = sender.clone();
     tokio::spawn(async move {
         tokio::select! {
-            // Nobody reads the rest.
+            // The client has ended the stream.
             () = reader.closed() => {}
             () = stop.cancelled() => {
                 let _ = sender.send(Err(Status::unavailable("the server is stopping; connect again"))).await;

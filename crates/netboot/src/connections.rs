@@ -131,9 +131,9 @@ struct Entry {
 /// Counts for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Open connections whose peer is known.
+    /// Open connections with a known peer.
     pub known: usize,
-    /// Open connections whose peer is unknown.
+    /// Open connections with an unknown peer.
     pub unknown: usize,
     /// Refused connections so far.
     pub refused: u64,

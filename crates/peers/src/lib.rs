@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `ticket` | a ticket with the control plane's signature |
 //! | `wire` | the bytes of requests and answers |
-//! | `frame` | frames whose content was compared with the image's index |
+//! | `frame` | frames that were compared with the image's index |
 //! | `store` | the frames that an agent keeps in memory for others |
 //! | `places` | the limits of connections |
 //! | `server` | answers the requests of other agents |

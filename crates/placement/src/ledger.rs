@@ -18,7 +18,7 @@ pub(super) struct Ledger {
     pub heat: Vec<HeatUse>,
     /// The customers on each domain, for circuits only.
     pub circuits: Vec<Tenants>,
-    /// The customers whose heat each cooling unit takes.
+    /// The customers with heat on each cooling unit.
     pub cooling: Vec<Tenants>,
     /// Load of each customer, in watts.
     pub customers: HashMap<CustomerId, u64>,

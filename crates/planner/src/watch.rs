@@ -93,7 +93,7 @@ pub struct ReplacedPort {
 /// Faults by id.
 pub type Faults = BTreeMap<String, Fault>;
 
-/// Compares a discovered fabric with the site's plan. `up` has the nodes whose system should run.
+/// Compares a discovered fabric with the site's plan. `up` has the nodes that should have a running system.
 ///
 /// If most links run at one rate that differs from the site, that rate counts as correct. The difference becomes one
 /// fault without affected cables.

@@ -1,5 +1,5 @@
-//! Parts of the fabric that are replaced under clusters of customers: cables, an adapter, and a leaf switch. None of it is a
-//! breach. A cluster whose port is concerned is degraded, and ready again when the port was read with the key.
+//! Parts of the fabric that are replaced under clusters of customers: cables, an adapter, and a leaf switch. None of it is
+//! a breach. A cluster is degraded if one of its ports is concerned, and ready again when the port was read with the key.
 
 use std::time::SystemTime;
 

@@ -1,4 +1,4 @@
-//! A hall whose agents and claim table decide with the code of this crate, and whose network is simulated.
+//! A simulated hall: its agents and its claim table decide with the code of this crate, on a simulated network.
 //!
 //! Time goes in steps of an eighth of the time that one chunk takes on a link. Each agent sends at most one eighth of a
 //! chunk in a step and receives at most one; the origin has one such link. A message to a peer takes one step, one to the

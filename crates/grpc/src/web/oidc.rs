@@ -200,7 +200,7 @@ impl Returned {
     }
 }
 
-/// Ends a login: opens a session for the person whom the provider names.
+/// Ends a login: opens a session for the person that the provider names.
 async fn finish<S>(
     site: &Site,
     provider: &LoginProvider,
@@ -267,7 +267,7 @@ impl From<Failure> for Refusal {
     }
 }
 
-/// The login under way of this browser, and the person whom the provider names.
+/// This browser's login under way, and the person that the provider names.
 async fn identified(
     site: &Site,
     provider: &LoginProvider,

@@ -18,7 +18,7 @@ pub fn holder(record: &NodeRecord) -> Holder {
     }
 }
 
-/// The owner of the recordings that are kept: the customer to whom the node was handed over, until the release is
+/// The owner of the recordings that are kept: the customer that has the node after the hand-over, until the release is
 /// requested or the node is reclaimed.
 #[must_use]
 pub fn claimant(record: &NodeRecord) -> Holder {

@@ -18,7 +18,7 @@ pub use uefi::{Shown, UefiBootOption, UefiKey, UefiKeys, UefiSecureBoot, UefiSta
 pub enum StatePart {
     /// Local accounts.
     Accounts,
-    /// Directories whose accounts may log in, such as LDAP.
+    /// Directories with accounts that may log in, such as LDAP.
     Directories,
     /// SSH keys and certificates of our own account.
     Keys,

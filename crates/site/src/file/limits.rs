@@ -54,7 +54,7 @@ fn racks(draft: &Draft, sink: &mut Sink) {
     }
 }
 
-/// Rack PDUs and circuits whose load exceeds their capacity while all feeds are live.
+/// Rack PDUs and circuits with a load above their capacity while all feeds are live.
 fn power(draft: &Draft, sink: &mut Sink) {
     let site = &draft.site;
     let mut loads: Vec<f64> = site.domains.iter().map(|domain| domain.other_watts).collect();

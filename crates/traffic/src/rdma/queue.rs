@@ -108,7 +108,7 @@ fn open(verbs: &Verbs, port: &Port) -> Result<*mut sys::Context, String> {
         ));
     }
     for at in 0..usize::try_from(count).unwrap_or_default() {
-        // SAFETY: the list has `count` entries, whose names are texts; an entry is used before the list is freed.
+        // SAFETY: the list has `count` entries with names that are C strings; an entry is used before the list is freed.
         let (device, name) = unsafe {
             let device = *list.add(at);
             (device, CStr::from_ptr((verbs.get_device_name)(device)))
