@@ -148,7 +148,7 @@ impl Budget {
 }
 
 impl CallLimiter {
-    /// Limits of the calls at once, and of those in a second for long.
+    /// Limits of the calls in a burst, and of the calls on average in a second.
     #[must_use]
     pub fn new(limits: (f64, f64)) -> Self {
         let entries = Mutex::default();
