@@ -109,8 +109,8 @@ fn the_console_benchmark_measures_pages_and_idle_consoles() {
     }
 }
 
-/// `make bench-placement` with one pod and one measured day. The program also fails if placement is slower than its aim, which
-/// these unoptimised programs may be: the exit status is ignored.
+/// `make bench-placement` with one pod and one measured day. The program also fails if placement is slower than its aim,
+/// which these unoptimised programs may be: the exit status is ignored.
 #[test]
 fn the_placement_benchmark_measures_decisions_and_utilisation() {
     let mut command = Command::new(program("rackwright-bench-placement"));

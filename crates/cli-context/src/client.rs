@@ -233,8 +233,8 @@ impl Client {
         self.call_with_data(doing, 0, request, send).await
     }
 
-    /// Calls one method that sends so many bytes. The server receives and checks them before it answers, so the limit of time is
-    /// longer by [`TIME_PER_MIB`].
+    /// Calls one method that sends so many bytes. The server receives and checks them before it answers, so the limit of
+    /// time is longer by [`TIME_PER_MIB`].
     pub async fn call_with_data<Q, A, F, R>(
         &self,
         doing: impl Display,

@@ -77,8 +77,8 @@ fn lookups() -> [Lookup; 4] {
     ]
 }
 
-/// An answer repeats the client's transaction and hardware address, is a server's message, fits into a frame, and has the boot
-/// token only where one is due. A server's message is never taken for a client's.
+/// An answer repeats the client's transaction and hardware address, is a server's message, fits into a frame, and has the
+/// boot token only where one is due. A server's message is never taken for a client's.
 pub(crate) fn dhcp(packet: &[u8]) {
     let settings = settings();
     let token = OneTimeToken::new("0123456789abcdef".repeat(4));

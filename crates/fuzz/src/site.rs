@@ -10,8 +10,8 @@ use rackwright_infiniband::partition::{self, ManagerOptions};
 use rackwright_planner::hall::{hall, irregularities};
 use rackwright_site::file::{self, Source, check_within};
 
-/// What is written of a dump is read again. A dump without findings has the same devices and links then. The rest of a line may
-/// differ: a host chooses its description freely, and the format has no way to quote it.
+/// What is written of a dump is read again. A dump without findings has the same devices and links then. The rest of a line
+/// may differ: a host chooses its description freely, and the format has no way to quote it.
 pub(crate) fn dump(bytes: &[u8]) {
     let limits = Limits {
         bytes: 64 << 10,

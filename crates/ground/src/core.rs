@@ -333,8 +333,8 @@ impl Core {
         self.running_steps.due.notify_one();
     }
 
-    /// Announces a node that a stored change has made due: its running step looks again at once, or a new step begins. Without
-    /// this call the step looks again when the runner has read the database, which each commit makes it do.
+    /// Announces a node that a stored change has made due: its running step looks again at once, or a new step begins.
+    /// Without this call the step looks again when the runner has read the database, which each commit makes it do.
     pub fn notify_due(&self, node: &NodeId) {
         if !self.running_steps.nudge(node) {
             self.running_steps.due.notify_one();

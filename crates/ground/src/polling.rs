@@ -2,8 +2,8 @@
 //!
 //! A [`DueQueue`] holds the time of each device's next reading. [`Readings`] holds the readings in progress by device, so
 //! that a panic ends one reading and names its device. [`run`] ticks, hands over ended readings and events, and aborts the
-//! rest at the stop. [`moment_within`] spreads devices over an interval. The [`Poller`] decides when a device is due again and how many
-//! readings run at once.
+//! rest at the stop. [`moment_within`] spreads devices over an interval. The [`Poller`] decides when a device is due again
+//! and how many readings run at once.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeSet, HashMap};

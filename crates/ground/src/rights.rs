@@ -1,7 +1,8 @@
 //! Open calls, streams and console sessions of members, and the end of their rights.
 //!
 //! Each of them holds a [`Grant`]. A grant ends when the member is deleted or revoked, when the role shrinks, or when the
-//! certificate, session or API key of the call ends: at once after a change on this replica, and within [`ROUND`] after a change on another replica.
+//! certificate, session or API key of the call ends: at once after a change on this replica, and within [`ROUND`] after a
+//! change on another replica.
 
 mod caller;
 

@@ -116,7 +116,8 @@ pub async fn certified<T>(core: &Core, request: &Request<T>) -> Result<Caller, A
     Ok(caller)
 }
 
-/// Refuses members of the identity provider, for calls that prolong a login: the provider decides about each of their logins.
+/// Refuses members of the identity provider, for calls that prolong a login: the provider decides about each of their
+/// logins.
 ///
 /// # Errors
 /// The member logs in by the identity provider, or the database failed.

@@ -12,8 +12,8 @@
 //! | `client` | asks other agents; remembers which of them lied |
 //! | `spread` | the download of one image: carries out the decisions of `fanout` with client, store and image servers |
 //!
-//! The crate decides nothing about the spread. The crate `fanout` decides which agent is asked, which request comes first and
-//! what is kept. `docs/fanout.md` has the bytes, and states what the product uses today.
+//! The crate decides nothing about the spread. The crate `fanout` decides which agent is asked, which request comes first
+//! and what is kept. `docs/fanout.md` has the bytes, and states what the product uses today.
 
 #![forbid(unsafe_code)]
 

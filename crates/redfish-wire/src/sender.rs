@@ -167,8 +167,8 @@ impl Answer {
         upgraded.map_err(|source| SendError(Cause::Body(source)))
     }
 
-    /// Limits the time of the body from now on; each [`BODY_RATE`] bytes that arrive add a second. The limit of the whole answer
-    /// stays.
+    /// Limits the time of the body from now on; each [`BODY_RATE`] bytes that arrive add a second. The limit of the whole
+    /// answer stays.
     pub(crate) fn limit_body(&mut self, limit: Duration) {
         self.body = Some(Deadline {
             limit,

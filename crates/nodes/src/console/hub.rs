@@ -370,8 +370,8 @@ async fn machine_changed(core: &Core, hub: &Hub, opened: &NodeRecord) -> String 
     }
 }
 
-/// Carries bytes in both directions until the line breaks or `machine_changed` ends it. Returns the reason, or `None` when the
-/// demand ended.
+/// Carries bytes in both directions until the line breaks or `machine_changed` ends it. Returns the reason, or `None` when
+/// the demand ended.
 async fn carry_bytes(
     line: Line,
     hub: &Hub,

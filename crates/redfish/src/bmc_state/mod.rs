@@ -1,7 +1,7 @@
 //! Configuration that root on the machine can leave on its BMC in band, and its removal.
 //!
-//! Unlike an inventory, this reading is strict: a list with an unreadable entry proves nothing, so its part counts as unread.
-//! Where the BMC can expand collections, each collection costs one request.
+//! Unlike an inventory, this reading is strict: a list with an unreadable entry proves nothing, so its part counts as
+//! unread. Where the BMC can expand collections, each collection costs one request.
 
 mod items;
 mod read;

@@ -78,7 +78,8 @@ unsafe impl Send for Queue {}
 impl Drop for Queue {
     fn drop(&mut self) {
         let verbs = self.verbs;
-        // SAFETY: each is null or was made by the call that belongs to it, is given back once, and before what it was made of.
+        // SAFETY: each is null or was made by the call that belongs to it, is given back once, and before what it was made
+        // of.
         unsafe {
             if !self.pair.is_null() {
                 (verbs.destroy_qp)(self.pair);
