@@ -53,7 +53,7 @@ const MOST_STUCK: usize = 64;
 const LONGEST_LOOK: u32 = 4;
 /// Most banned agents of other racks that are remembered.
 const MOST_BANNED: usize = 64;
-/// A request that waits at a peer counts as much as so many holders of a chunk.
+/// A request that waits at a peer counts as much as this number of holders of a chunk.
 const LINE_COST: u32 = 4;
 /// Chunks of one peer that are compared.
 const SAMPLES: usize = 2;

@@ -179,7 +179,7 @@ impl Peers {
         }
     }
 
-    /// The peer did not answer. Returns whether it is away now.
+    /// The peer did not answer. Returns whether the peer counts as unreachable now.
     pub(crate) fn silent(&mut self, peer: PeerNo, waited: Span, now: Moment) -> bool {
         let Some(known) = self.get_mut(peer) else {
             return false;

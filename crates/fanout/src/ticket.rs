@@ -27,7 +27,7 @@ pub const LONGEST_TICKET: usize = 1024;
 /// How far the clocks of two agents may differ, in seconds. An agent sets its clock if it differs by more than 2 s from the
 /// control plane's.
 pub const CLOCK_SKEW_S: i64 = 30;
-/// Most seconds from the begin of a ticket to its end. The control plane signs none that is longer.
+/// Longest validity of a ticket, in seconds. The control plane signs no longer one.
 pub const LONGEST_VALIDITY_S: i64 = 24 * 60 * 60;
 
 /// The content of a ticket.
@@ -169,7 +169,7 @@ pub enum Refusal {
     NotYet,
     /// The ticket has ended.
     Ended,
-    /// The ticket is valid for longer than any ticket is, or ends before it begins.
+    /// The validity of the ticket is longer than allowed, or ends before it begins.
     TooLong,
 }
 

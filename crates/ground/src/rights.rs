@@ -320,7 +320,7 @@ async fn compare_all(core: &Core) {
     for (name, epoch) in core.rights.members() {
         match look_up(core, &name, epoch).await {
             Ok((caller, _)) => core.rights.compare(&name, epoch, Ok(&caller)),
-            // Grants stay open while the database is away.
+            // Grants stay open while the database is unavailable.
             Err(ApiError::Store(error)) => tracing::warn!(name, %error, "the rights of a member cannot be read"),
             Err(error) => core.rights.compare(&name, epoch, Err(&error.to_string())),
         }

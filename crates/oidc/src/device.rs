@@ -58,7 +58,7 @@ pub enum DeviceAnswer {
     Allowed(Box<Person>),
 }
 
-/// The provider's answer to the begin of a login.
+/// The provider's answer to the start of a login.
 #[derive(Deserialize)]
 struct Begun {
     device_code: SecretString,

@@ -77,7 +77,7 @@ pub(super) struct Unit {
     pub links: Mask,
     /// `links` in counted form.
     pub counted: Mask,
-    /// Uplinks out of order.
+    /// Broken uplinks.
     pub broken: Mask,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Cost {
     free: u32,
 }
 
-/// The minimum number of units for so many nodes. `None`: no fabric has enough nodes.
+/// The minimum number of units for this number of nodes. `None`: no fabric has enough nodes.
 pub(super) fn fewest_units(view: &View) -> Option<usize> {
     let fabrics = view.hall.fabrics.iter();
     fabrics.filter_map(|fabric| fewest_of_fabric(view, fabric)).min()

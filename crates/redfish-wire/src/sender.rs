@@ -125,7 +125,7 @@ struct Deadline {
 }
 
 impl Deadline {
-    /// Adds the time that so many bytes may take.
+    /// Adds the time that this number of bytes may take.
     fn extend(&mut self, bytes: usize) {
         let more = Duration::from_secs_f64(bytes as f64 / BODY_RATE as f64);
         self.limit += more;

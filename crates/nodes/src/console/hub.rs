@@ -355,7 +355,7 @@ async fn look(core: &Core, hub: &Hub, opened: &NodeRecord) -> Option<String> {
             hub.set(false, &Holder::default());
             Some("the node no longer exists".into())
         }
-        // No node changes hands while the database is away.
+        // No node changes hands while the database is unavailable.
         Err(_) => None,
     }
 }

@@ -375,7 +375,7 @@ impl Queue {
         let mut fetched = [Completion::default(); FETCH];
         // SAFETY: as in `post`.
         let poll = unsafe { (*self.context).poll_cq }.ok_or("this driver cannot poll")?;
-        // SAFETY: the queue is of that device, and the array has so many places.
+        // SAFETY: the queue is of that device, and the array has this number of places.
         let count = unsafe { poll(self.completions, FETCH as i32, fetched.as_mut_ptr()) };
         let count = usize::try_from(count).map_err(|_| format!("{}: its completions cannot be read", self.port))?;
         let mut done = Done::default();
