@@ -1,8 +1,9 @@
 //! Tickets: the right of an agent to a customer's image at its peers.
 //!
-//! The name of a chunk is no right to it: images of several customers share chunks, and an answer by name would show whether
-//! a peer holds that content. So the control plane signs a ticket for each job, and an agent shows it to its peers. This
-//! module has the bytes that are signed, and the decision; the signature itself is made and verified by the caller.
+//! Knowledge of the name of a chunk gives no access to it: images of several customers share chunks, and an answer by name
+//! would show whether a peer holds that content. So the control plane signs a ticket for each job, and an agent shows it to
+//! its peers. This module has the bytes that are signed, and the decision; the signature itself is made and verified by the
+//! caller.
 //!
 //! The first line names the format. Each further line is one field, in this order; one ticket has exactly one encoding:
 //!
@@ -192,8 +193,8 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Whether an agent serves a peer. `holder` is the agent in the certificate of the peer's connection; `now` is the own
-/// clock in Unix seconds.
+/// Whether an agent serves a peer. `holder` is the agent in the certificate of the peer's connection; `now` is the time of
+/// the serving agent's clock, in Unix seconds.
 ///
 /// # Errors
 /// The reason of the refusal. The peer learns nothing about chunks from it.

@@ -23,7 +23,7 @@ use crate::core::Core;
 
 pub use caller::{Caller, is_customers, limited, look_up, new_member_token, of_member, rights_of, word};
 
-/// Between two checks of the members with open grants: another replica may have changed them.
+/// Interval of the checks of members with open grants, because another replica may have changed them.
 const ROUND: Duration = Duration::from_secs(5);
 /// Why the grants of a session end with it.
 const SESSION_ENDED: &str = "the session or API key of this call has ended; log in again, or use another key";

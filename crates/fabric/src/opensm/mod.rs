@@ -78,7 +78,7 @@ impl OpenSm {
     /// Applies partitions from a text of another author, parsed as strictly as this program's own.
     ///
     /// # Errors
-    /// [`FabricError::Conf`] if OpenSM would not read the text as it is meant; else those of [`FabricManager::apply`].
+    /// [`FabricError::Conf`] if OpenSM could read the text differently; else those of [`FabricManager::apply`].
     pub async fn apply_text(&self, text: &str) -> Result<Applied, FabricError> {
         let wanted = partition::parse(text)?;
         self.apply(&wanted, &Unshared).await
@@ -253,7 +253,7 @@ enum ApplyError {
     /// OpenSM does not run, another subnet manager is the master, or this process must not go on. OpenSM reads the changed
     /// file when it starts, or is the master again.
     Unread(FabricError),
-    /// OpenSM could not read it; the log line.
+    /// OpenSM could not read the file. The argument is the line of its log.
     Refused(String),
     /// Ports have other keys.
     Mismatch(Vec<partition::Difference>),
