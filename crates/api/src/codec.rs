@@ -11,7 +11,7 @@ const BUFFER: usize = 512;
 /// Messages that are ready are sent together up to this number of bytes, which is tonic's default.
 const YIELD: usize = 32 << 10;
 
-/// What the generated code encodes and decodes with.
+/// The codec that the generated code uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Prost<T, U>(PhantomData<(T, U)>);
 

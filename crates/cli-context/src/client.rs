@@ -1,7 +1,7 @@
 //! The connection to the control plane: endpoints tried in order, retries, and renewal of our own certificate.
 //!
-//! A call that fails because the server is unavailable (`UNAVAILABLE`, a lost connection) or late (`DEADLINE_EXCEEDED`) is sent
-//! again unchanged, with the same idempotency key: the server answers a repeat with the first answer.
+//! A call that fails because the server is unavailable (`UNAVAILABLE`, a lost connection) or late (`DEADLINE_EXCEEDED`) is
+//! sent again unchanged, with the same idempotency key: the server answers a repeat with the first answer.
 
 use std::error::Error as StdError;
 use std::fmt::Display;

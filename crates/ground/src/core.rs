@@ -156,7 +156,7 @@ pub struct State {
     pub uploads: Uploads,
     /// Calls that wait for operations.
     pub waits: Waits,
-    /// What members have open, and whether they still have the right to it.
+    /// The open streams and sessions of members, and whether the members still have the right to them.
     pub rights: Arc<Rights>,
     /// Firmware files, in the folder that all replicas share.
     pub firmware_files: Files,

@@ -52,7 +52,7 @@ pub(super) struct Tenants {
     list: Vec<Tenant>,
     /// The customers in `list`.
     users: Customers,
-    /// Those of them that require it for themselves alone.
+    /// The customers in `list` that require the circuit or cooling unit for themselves alone.
     owners: Customers,
 }
 

@@ -109,7 +109,7 @@ pub struct PortKeys {
     pub is_in_place: bool,
 }
 
-/// What a check found of one kind.
+/// The findings of one kind in a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The kind.

@@ -167,11 +167,11 @@ async fn begin(site: &Site, provider: &LoginProvider, head: &Parts) -> Result<Re
     Ok(response)
 }
 
-/// What the provider tells with the browser's return.
+/// The provider's answer, in the query of the URL to which it returns the browser.
 #[derive(Debug)]
 enum Returned {
     Answer(Answer),
-    /// The provider's word for its failure.
+    /// The provider's name for its failure.
     Error(String),
 }
 
