@@ -234,7 +234,7 @@ chaos: deps ## Kill replicas every few seconds, and PostgreSQL once, while MACHI
 	@RACKWRIGHT_CHAOS_MACHINES=$(MACHINES) cargo nextest run --locked -p rackwright-tests \
 	  -E 'test(many_machines_are_deployed_though_replicas_are_killed)' --no-capture
 
-# Machines of each run of bench-fleet, and what else its program is told: FLEET_ARGS='--profile dgx-h100'.
+# Machines of each run of bench-fleet, and further arguments of its program: FLEET_ARGS='--profile dgx-h100'.
 NODES ?= 1000 10000
 FLEET_ARGS ?=
 

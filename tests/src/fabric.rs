@@ -297,8 +297,8 @@ impl Lab {
         self.opensm = start_opensm(self.folder.path(), &self.environment).await;
     }
 
-    /// Starts a second OpenSM at another adapter, with the highest priority and without partitions: every port becomes a full
-    /// member of the default partition. Waits until that one is the master.
+    /// Starts a second OpenSM at another adapter, with the highest priority and without partitions: every port becomes a
+    /// full member of the default partition. Waits until that one is the master.
     pub async fn start_rival(&self, device: &str) -> Child {
         let here = self.path("rival");
         std::fs::create_dir(&here).expect("a folder");

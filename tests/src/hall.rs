@@ -50,9 +50,9 @@ impl Ports {
     }
 }
 
-/// The site file of NVIDIA's reference for DGX H100, with customers: name, redundancy, and whether the customer has dedicated
-/// circuits. Its fabric uses HDR instead of NDR: ibsim plays HDR, and with any other rate in the site every cable would be at
-/// fault.
+/// The site file of NVIDIA's reference for DGX H100, with customers: name, redundancy, and whether the customer has
+/// dedicated circuits. Its fabric uses HDR instead of NDR: ibsim plays HDR, and with any other rate in the site every cable
+/// would be at fault.
 ///
 /// # Panics
 /// If no site can be generated.

@@ -7,7 +7,7 @@ use rackwright_api::v1::{NodeState, WatchNodesRequest};
 use tonic::Status;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-/// The content of the first file of a login whose name fits.
+/// The content of the first file of a login with a matching name.
 fn file(login: &Path, fits: impl Fn(&str) -> bool) -> String {
     let files = std::fs::read_dir(login).expect("a member has logged in").flatten();
     let mut paths = files.map(|file| file.path());

@@ -185,8 +185,8 @@ impl Site {
         Self::start_with(dir, &config_text(dir, settings)).await
     }
 
-    /// Starts a control plane with the caller's configuration, which names `dir/data` as its data folder. The disk reserve is
-    /// [`STORAGE`] if the configuration sets none.
+    /// Starts a control plane with the caller's configuration, which names `dir/data` as its data folder. The disk reserve
+    /// is [`STORAGE`] if the configuration sets none.
     ///
     /// # Panics
     /// If it does not start.

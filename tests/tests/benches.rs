@@ -17,7 +17,7 @@ fn lines(command: &mut Command) -> (Vec<Value>, bool) {
     (lines, output.status.success())
 }
 
-/// The lines whose field `name` is `value`.
+/// The lines with the value `value` in the field `name`.
 fn with<'a>(lines: &'a [Value], name: &str, value: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line[name] == value).collect()
 }
@@ -109,8 +109,8 @@ fn the_console_benchmark_measures_pages_and_idle_consoles() {
     }
 }
 
-/// `make bench-placement` with one pod and one measured day. The program also fails if placement is slower than its aim, which
-/// these unoptimised programs may be: the exit status is ignored.
+/// `make bench-placement` with one pod and one measured day. The program also fails if placement is slower than its aim,
+/// which these unoptimised programs may be: the exit status is ignored.
 #[test]
 fn the_placement_benchmark_measures_decisions_and_utilisation() {
     let mut command = Command::new(program("rackwright-bench-placement"));

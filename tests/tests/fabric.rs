@@ -1,6 +1,6 @@
-//! A real OpenSM and the tools of infiniband-diags on fabrics that ibsim plays: discovery finds what was planned,
-//! faults made at run time are found and named, and the ports' own tables show the partitions. rackwrightd with one fabric that
-//! is attacked, and with several fabrics, has modules of its own.
+//! A real OpenSM and the tools of infiniband-diags on fabrics that ibsim plays: discovery finds what was planned, faults
+//! made at run time are found and named, and the ports' own tables show the partitions. rackwrightd with one fabric that is
+//! attacked, and with several fabrics, has modules of its own.
 //!
 //! ibsim moves no data: this proves tables and topologies, not dropped packets.
 

@@ -5,7 +5,7 @@
 //!
 //! With a flat battery a machine starts in the past, and no certificate of the control plane is valid yet. The control
 //! plane's CA certificate is pinned by its hash, so its validity is trusted. A clock outside that validity is certainly
-//! wrong and is set to the time in the boot server's HTTP answer, if that time lies inside.
+//! wrong and is set to the time in the boot server's HTTP answer, if that time is inside the validity.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};

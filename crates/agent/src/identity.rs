@@ -231,7 +231,7 @@ impl Identity {
         request(&KeyPair::from_pem(self.key_pem.expose_secret())?)
     }
 
-    /// SHA-256 of the public key, 64 hex digits. Quotes are bound to it.
+    /// SHA-256 of the public key, 64 hex digits. TPM quotes are bound to it.
     ///
     /// # Errors
     /// [`IdentityError::Request`]

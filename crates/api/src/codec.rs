@@ -8,10 +8,10 @@ use tonic::codec::{BufferSettings, Codec};
 /// Bytes that a buffer begins with; it grows with its messages. tonic's own begin with 8 KiB, two for each stream: of ten
 /// thousand agents that say little, 160 MB.
 const BUFFER: usize = 512;
-/// Messages that are ready are sent together up to so many bytes: tonic's own figure.
+/// Messages that are ready are sent together up to this number of bytes, which is tonic's default.
 const YIELD: usize = 32 << 10;
 
-/// What the generated code encodes and decodes with.
+/// The codec that the generated code uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Prost<T, U>(PhantomData<(T, U)>);
 

@@ -74,7 +74,7 @@ fn peak_bytes(status: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Bytes of all files in a folder whose names start with `prefix`.
+/// Bytes of all files in a folder with names that start with `prefix`.
 pub fn file_bytes(folder: &Path, prefix: &str) -> io::Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(folder)? {

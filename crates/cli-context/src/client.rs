@@ -1,7 +1,7 @@
 //! The connection to the control plane: endpoints tried in order, retries, and renewal of our own certificate.
 //!
-//! A call that fails because the server is away (`UNAVAILABLE`, a lost connection) or late (`DEADLINE_EXCEEDED`) is sent
-//! again unchanged, with the same idempotency key: the server answers a repeat with the first answer.
+//! A call that fails because the server is unavailable (`UNAVAILABLE`, a lost connection) or late (`DEADLINE_EXCEEDED`) is
+//! sent again unchanged, with the same idempotency key: the server answers a repeat with the first answer.
 
 use std::error::Error as StdError;
 use std::fmt::Display;
@@ -223,7 +223,7 @@ impl Client {
         self.servers.first().map(Server::url).unwrap_or_default()
     }
 
-    /// Calls one method, with limited retries while the server is away. Use the `rpc!` macro.
+    /// Calls one method, with limited retries while the server is unavailable. Use the `rpc!` macro.
     pub async fn call<Q, A, F, R>(&self, doing: impl Display, request: Q, send: F) -> Result<A, CliError>
     where
         Q: Clone,
@@ -233,8 +233,8 @@ impl Client {
         self.call_with_data(doing, 0, request, send).await
     }
 
-    /// Calls one method that sends so many bytes. The server receives and checks them before it answers, so the limit of time is
-    /// longer by [`TIME_PER_MIB`].
+    /// Calls one method that sends `bytes` bytes. The server receives and checks them before it answers, so the limit of
+    /// time is longer by [`TIME_PER_MIB`].
     pub async fn call_with_data<Q, A, F, R>(
         &self,
         doing: impl Display,
@@ -458,7 +458,7 @@ impl Client {
             let Some(client) = client.upgrade() else { return };
             checks = checks.wrapping_add(1);
             if checks.is_multiple_of(FOLLOW_CHECKS) {
-                // The answer names the authorities to trust. An open stream does not show the begin of a rotation.
+                // The answer names the authorities to trust. An open stream does not show that a rotation has begun.
                 let request = WhoAmIRequest {};
                 let _ = rpc!(
                     client,
@@ -495,7 +495,7 @@ fn classify(status: Status, limit: Duration) -> Status {
     Status::unavailable(format!("the connection was lost: {}", innermost(source)))
 }
 
-/// Whether the server is away or late: the same request may be sent again.
+/// Whether the server is unavailable or late: the same request may be sent again.
 pub fn is_transient(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
 }

@@ -55,8 +55,8 @@ fn ssh_keys_of(argument: &str) -> Result<Vec<String>, CliError> {
     }
 }
 
-/// The first `limit` bytes of a text: of a file, or of standard input for `-`. `verb` begins the error, as in "read the token
-/// from".
+/// The first `limit` bytes of a text: of a file, or of standard input for `-`. `verb` begins the error, as in "read the
+/// token from".
 pub fn read_beginning(verb: &str, path: &Path, limit: u64) -> Result<String, CliError> {
     let bytes = read_bytes(verb, path, limit)?;
     let is_whole = (bytes.len() as u64) < limit;

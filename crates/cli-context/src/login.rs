@@ -1,5 +1,5 @@
-//! The first contact: trust by a pinned authority, then a certificate for a one-time token, or for a login at the site's identity
-//! provider.
+//! The first contact: trust by a pinned authority, then a certificate for a one-time token, or for a login at the site's
+//! identity provider.
 
 use std::time::Duration;
 
@@ -65,8 +65,8 @@ pub async fn redeem(invitation: &Invitation, call_timeout: Duration) -> Result<(
     Ok((context, credential(issued, &key, ca_pem)?))
 }
 
-/// Logs in at the site's identity provider, with a certificate over a new key; `show` shows the page and the code to the person.
-/// Stores nothing.
+/// Logs in at the site's identity provider, with a certificate over a new key; `show` shows the page and the code to the
+/// person. Stores nothing.
 pub async fn log_in_at_provider(
     login: &ProviderLogin,
     call_timeout: Duration,

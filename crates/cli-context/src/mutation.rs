@@ -53,8 +53,8 @@ impl MutationArgs {
         })
     }
 
-    /// Like [`each`](Self::each) for selected targets, by name with their versions. Their keys have the names of the targets,
-    /// also for one target: a repeat of the command may select fewer targets.
+    /// Like [`each`](Self::each) for selected targets, by name with their versions. Their keys have the names of the
+    /// targets, also for one target: a repeat of the command may select fewer targets.
     ///
     /// A call changes only the shown version of its target. With a given key it changes any version: a repeat must be the
     /// same call.

@@ -97,7 +97,7 @@ pub async fn run(cx: &Cx, args: EventsArgs) -> Result<(), CliError> {
         match reader.read().await {
             Ok(End::Enough) => return Ok(()),
             Ok(End::Lost) => {}
-            // `read` has already tried for seconds; with `--follow` the server may be away for longer.
+            // `read` has already tried for seconds; with `--follow` the server may be unavailable for longer.
             Err(error) if error.is_outage() && args.follow => {}
             Err(error) => return Err(error),
         }

@@ -45,7 +45,7 @@ struct Status {
     /// `None`: the caller is a member of a customer.
     hall: Option<Hall>,
     fleet: FleetSummary,
-    /// The first nodes that somebody has to look at.
+    /// The first nodes that need attention.
     troubled: Vec<Node>,
     more_troubled: bool,
     /// All but the released ones.
@@ -122,7 +122,7 @@ async fn hall(client: &Client) -> Result<Option<Hall>, CliError> {
     }))
 }
 
-/// The names of everything that somebody has to look at.
+/// The names of all resources that need attention.
 fn names_of(status: &Status) -> Vec<String> {
     let clusters = status.clusters.iter().filter(|cluster| is_troubled(cluster));
     let alarms = status.hall.iter().flat_map(|hall| &hall.alarms);

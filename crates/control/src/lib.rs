@@ -1,5 +1,5 @@
-//! The features of the control plane, `rackwrightd`, that work on many nodes at once: clusters, discovery, power and cooling,
-//! and the watch over nodes at rest.
+//! The features of the control plane, `rackwrightd`, that work on many nodes at once: clusters, discovery, power and
+//! cooling, and the watch over nodes at rest.
 //!
 //! Calls of the API, in `rackwright-grpc`, write intent. No transaction and no lock is held during a wait for the network.
 

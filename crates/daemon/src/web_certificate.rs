@@ -7,7 +7,7 @@ use std::time::Duration;
 use rackwright_identity::ServerCertificate;
 use tokio_util::sync::CancellationToken;
 
-/// Time between two looks at the files.
+/// Interval of the checks of the files.
 const LOOK: Duration = Duration::from_secs(60);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -42,7 +42,7 @@ impl FromFiles {
         self.certificate.clone()
     }
 
-    /// Looks at the files now and then, until `stop`.
+    /// Checks the files every [`LOOK`], until `stop`.
     pub async fn follow(mut self, stop: CancellationToken) {
         let mut last_fault = None;
         loop {
@@ -71,7 +71,7 @@ impl FromFiles {
     /// Presents the certificate of the files if they have changed. Returns whether they have.
     ///
     /// # Errors
-    /// As of [`FromFiles::read`]. The certificate stays as it was.
+    /// Those of [`FromFiles::read`]. The certificate then stays as it was.
     async fn look(&mut self) -> Result<bool, Failure> {
         let (chain, key) = content(&self.chain_file, &self.key_file).await?;
         let found = [blake3::hash(&chain), blake3::hash(&key)];

@@ -80,9 +80,9 @@ impl Managers {
         shares
     }
 
-    /// One reading of all fabrics. A port counts as unread only if no fabric has its table. A table that was read from a port
-    /// counts more than a manager's record. A GUID that answers in two fabrics has the keys of both ports: neither hides a key
-    /// of the other.
+    /// One reading of all fabrics. A port counts as unread only if no fabric has its table. A table that was read from a
+    /// port counts more than a manager's record. A GUID that answers in two fabrics has the keys of both ports: neither
+    /// hides a key of the other.
     fn joined(&self, readings: impl IntoIterator<Item = (usize, Reading)>) -> Reading {
         let mut readings: Vec<(usize, Reading)> = readings.into_iter().collect();
         readings.sort_by_key(|(_, reading)| reading.proof == Proof::Manager);

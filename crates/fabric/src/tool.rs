@@ -22,8 +22,8 @@ pub struct ToolSettings {
     pub directory: Option<PathBuf>,
     /// Further environment variables.
     pub environment: Vec<(String, String)>,
-    /// The local port in the fabric that the tools of infiniband-diags read: the adapter, and the port number. `None`: the first
-    /// port that is up.
+    /// The local port in the fabric that the tools of infiniband-diags read: the adapter, and the port number. `None`: the
+    /// first port that is up.
     pub port: Option<(String, u8)>,
     /// Longest time for one run.
     pub timeout: Duration,

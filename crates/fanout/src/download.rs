@@ -21,9 +21,9 @@ pub struct DownloadSettings {
     pub least_patience: Span,
     /// Shortest time between two looks at what peers have.
     pub least_look: Span,
-    /// So many last chunks may be asked from two peers at once.
+    /// Number of last chunks that may be requested from two peers at once.
     pub endgame: u32,
-    /// A claim without an answer for this time means that the table errs about what the rack has.
+    /// After this time a claim without an answer means that the claim table is wrong about the chunks of the rack.
     pub stuck_after: Span,
 }
 
@@ -53,21 +53,21 @@ const MOST_STUCK: usize = 64;
 const LONGEST_LOOK: u32 = 4;
 /// Most banned agents of other racks that are remembered.
 const MOST_BANNED: usize = 64;
-/// A request that waits at a peer counts as much as so many holders of a chunk.
+/// A request that waits at a peer counts as much as this number of holders of a chunk.
 const LINE_COST: u32 = 4;
 /// Chunks of one peer that are compared.
 const SAMPLES: usize = 2;
 
-/// Where a chunk was asked for.
+/// The source that a chunk was requested from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// A peer of the rack.
     Peer(PeerNo),
-    /// What the claim table named.
+    /// A source outside the rack, named by the claim table.
     Outside(Outside),
 }
 
-/// What the caller does next.
+/// The next action of the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Ask this peer for this chunk.
@@ -127,7 +127,7 @@ pub struct Download {
     taken: Bits,
     peers: Peers,
     requests: Vec<Request>,
-    /// What the last claim said, and when.
+    /// Number of chunks in the last claim, and its time.
     claimed: Option<(u32, Moment)>,
     /// Chunks that were granted since.
     news: Vec<Step>,
@@ -178,7 +178,7 @@ impl Download {
         self.done.is_full()
     }
 
-    /// How many peers have the chunk, as far as is known: for what is kept in memory.
+    /// Number of peers that are known to have the chunk. It decides which chunks stay in memory.
     #[must_use]
     pub fn seen(&self, chunk: Chunk) -> u16 {
         self.peers.seen(chunk)
@@ -350,7 +350,7 @@ impl Download {
         rest.times(1 << rounds.min(LONGEST_LOOK))
     }
 
-    /// The peer whose set was not seen for the longest time, or never.
+    /// The peer to look at next: the one with the oldest known set of chunks, or with none.
     fn look(&mut self, now: Moment) -> Option<PeerNo> {
         if self.looked.is_some_and(|last| now.since(last) < self.look_rest()) {
             return None;

@@ -20,12 +20,12 @@ pub struct LingerFacts {
     pub called_off: bool,
 }
 
-/// Whether an agent stays.
+/// The decision whether an agent stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linger {
-    /// It goes on: no agent needs it.
+    /// The agent ends: no other agent needs it.
     Leave,
-    /// It stays for at most this time, unless the facts change before.
+    /// The agent stays for at most this time, unless the facts change before.
     Stay(Span),
 }
 

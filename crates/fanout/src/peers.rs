@@ -8,7 +8,7 @@ pub const MOST_PEERS: usize = 64;
 
 /// Requests to a peer in a row without an answer, after which it counts as away.
 const AWAY_AFTER: u8 = 1;
-/// How long an absent peer is left in peace.
+/// Time for which an absent peer gets no request.
 const AWAY_FOR: Span = Span::seconds(3);
 /// A peer is slow if it takes this many times the mean.
 const SLOW: u64 = 3;
@@ -179,7 +179,7 @@ impl Peers {
         }
     }
 
-    /// The peer did not answer. Returns whether it is away now.
+    /// The peer did not answer. Returns whether the peer counts as unreachable now.
     pub(crate) fn silent(&mut self, peer: PeerNo, waited: Span, now: Moment) -> bool {
         let Some(known) = self.get_mut(peer) else {
             return false;

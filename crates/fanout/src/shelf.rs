@@ -29,12 +29,12 @@ pub struct Shelf {
     limit: u64,
 }
 
-/// What becomes of a chunk that came.
+/// The decision on a chunk that has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
-    /// It is kept; these chunks make room for it and are dropped.
+    /// The chunk is kept, and these chunks are dropped to make room for it.
     Yes(Vec<Chunk>),
-    /// It is not kept: it is at least as common as every chunk in memory, or larger than the limit.
+    /// The chunk is not kept: it is at least as common as every chunk in memory, or larger than the limit.
     No,
 }
 

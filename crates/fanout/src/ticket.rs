@@ -1,8 +1,9 @@
 //! Tickets: the right of an agent to a customer's image at its peers.
 //!
-//! The name of a chunk is no right to it: images of several customers share chunks, and an answer by name would show whether
-//! a peer holds that content. So the control plane signs a ticket for each job, and an agent shows it to its peers. This
-//! module has the bytes that are signed, and the decision; the signature itself is made and verified by the caller.
+//! Knowledge of the name of a chunk gives no access to it: images of several customers share chunks, and an answer by name
+//! would show whether a peer holds that content. So the control plane signs a ticket for each job, and an agent shows it to
+//! its peers. This module has the bytes that are signed, and the decision; the signature itself is made and verified by the
+//! caller.
 //!
 //! The first line names the format. Each further line is one field, in this order; one ticket has exactly one encoding:
 //!
@@ -27,7 +28,7 @@ pub const LONGEST_TICKET: usize = 1024;
 /// How far the clocks of two agents may differ, in seconds. An agent sets its clock if it differs by more than 2 s from the
 /// control plane's.
 pub const CLOCK_SKEW_S: i64 = 30;
-/// Most seconds from the begin of a ticket to its end. The control plane signs none that is longer.
+/// Longest validity of a ticket, in seconds. The control plane signs no longer one.
 pub const LONGEST_VALIDITY_S: i64 = 24 * 60 * 60;
 
 /// The content of a ticket.
@@ -169,7 +170,7 @@ pub enum Refusal {
     NotYet,
     /// The ticket has ended.
     Ended,
-    /// The ticket is valid for longer than any ticket is, or ends before it begins.
+    /// The validity of the ticket is longer than allowed, or ends before it begins.
     TooLong,
 }
 
@@ -192,8 +193,8 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Whether an agent serves a peer. `holder` is the agent in the certificate of the peer's connection; `now` is the own
-/// clock in Unix seconds.
+/// Whether an agent serves a peer. `holder` is the agent in the certificate of the peer's connection; `now` is the time of
+/// the serving agent's clock, in Unix seconds.
 ///
 /// # Errors
 /// The reason of the refusal. The peer learns nothing about chunks from it.

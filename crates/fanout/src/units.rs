@@ -103,7 +103,7 @@ pub struct RackNo(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerNo(pub u16);
 
-/// Where a chunk comes from that a claim was granted for.
+/// The source, outside the rack, of a chunk with a granted claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outside {
     /// The image servers.

@@ -5,8 +5,9 @@
 //!
 //! - The ports are below those that Linux gives to clients and to listeners on port 0 (`net.ipv4.ip_local_port_range`,
 //!   32768 and higher by default).
-//! - A port belongs to one process until that process ends. The process holds an abstract Unix socket with the port's number
-//!   in its name: the kernel gives each name to one socket of a network namespace, and frees the name at the end of the process.
+//! - A port belongs to one process until that process ends. The process holds an abstract Unix socket with the port's
+//!   number in its name: the kernel gives each name to one socket of a network namespace, and frees the name at the end of
+//!   the process.
 
 use std::io;
 use std::net::{TcpListener, UdpSocket};

@@ -68,7 +68,7 @@ pub(crate) fn links(bytes: &[u8]) {
     }
 }
 
-/// What is known to be secret is in no recording, whatever stands around it.
+/// A value that is known to be secret is in no recording, whatever surrounds it.
 pub(crate) fn scrubbing(bytes: &[u8]) {
     let Some(value) = fuzzing::body(bytes) else { return };
     let mut recording = Recording::default();

@@ -56,7 +56,7 @@ fn settings() -> &'static Settings {
     })
 }
 
-/// What the directory of nodes may say of a client.
+/// The answers that the directory of nodes may give about a client.
 fn lookups() -> [Lookup; 4] {
     let known = |boot| Lookup::Known {
         address: Some(NODE),
@@ -77,8 +77,8 @@ fn lookups() -> [Lookup; 4] {
     ]
 }
 
-/// An answer repeats the client's transaction and hardware address, is a server's message, fits into a frame, and has the boot
-/// token only where one is due. A server's message is never taken for a client's.
+/// An answer repeats the client's transaction and hardware address, is a server's message, fits into a frame, and has the
+/// boot token only where one is due. A server's message is never taken for a client's.
 pub(crate) fn dhcp(packet: &[u8]) {
     let settings = settings();
     let token = OneTimeToken::new("0123456789abcdef".repeat(4));
@@ -136,7 +136,7 @@ pub(crate) fn arp(bytes: &[u8]) {
     }
 }
 
-/// What a switch says by LLDP is read the same each time, and is short and printable.
+/// An LLDP message of a switch is read the same each time, and the texts in the result are short and printable.
 pub(crate) fn lldp(bytes: &[u8]) {
     let Some(neighbour) = agent_lldp::parse(bytes) else {
         return;

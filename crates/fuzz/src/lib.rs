@@ -1,4 +1,5 @@
-//! What must hold of each reader of input from outside, whatever the input is. [`check`] panics where something does not hold.
+//! What must hold of each reader of input from outside, whatever the input is. [`check`] panics where something does not
+//! hold.
 //!
 //! `make fuzz` looks for a counter-example with libFuzzer; the test of this crate tries what stands in `corpus/`.
 //! No reader may panic, take long or take much memory. What else must hold stands at each function.

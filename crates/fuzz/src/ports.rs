@@ -1,8 +1,8 @@
-//! What an Ethernet switch says of its ports.
+//! The answer of an Ethernet switch about its ports.
 
 use rackwright_ports::fuzzing::reading;
 
-/// A switch is read the same each time, or refused in words that are short and have no control characters.
+/// An answer is read the same each time, or refused with a message that is short and has no control characters.
 pub(crate) fn open_vswitch(bytes: &[u8]) {
     let read = reading(bytes);
     if let Err(message) = &read {

@@ -10,8 +10,8 @@ use rackwright_infiniband::partition::{self, ManagerOptions};
 use rackwright_planner::hall::{hall, irregularities};
 use rackwright_site::file::{self, Source, check_within};
 
-/// What is written of a dump is read again. A dump without findings has the same devices and links then. The rest of a line may
-/// differ: a host chooses its description freely, and the format has no way to quote it.
+/// What is written of a dump is read again. A dump without findings has the same devices and links then. The rest of a line
+/// may differ: a host chooses its description freely, and the format has no way to quote it.
 pub(crate) fn dump(bytes: &[u8]) {
     let limits = Limits {
         bytes: 64 << 10,
@@ -52,10 +52,10 @@ pub(crate) fn partitions(bytes: &[u8]) {
     );
 }
 
-/// So few names that the largest site that they allow is read in milliseconds.
+/// A limit on names that is so low that the largest allowed site is read in milliseconds.
 const LIMITS: file::Limits = file::Limits { names: 1 << 12 };
 
-/// A site file is taken whole or refused with findings, the same each time. A site that is taken has a hall.
+/// A site file is accepted as a whole or refused with findings, the same each time. An accepted site has a hall.
 pub(crate) fn file(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let source = Source {

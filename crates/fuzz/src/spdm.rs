@@ -1,8 +1,8 @@
-//! What a BMC hands on as signed by a component.
+//! SPDM statements: measurements that a component has signed and a BMC passes on.
 
 use rackwright_spdm::{Statement, keys, verify};
 
-/// A statement that is taken is its signed part and its signature, has each index once, and is not believed without a key.
+/// An accepted statement is its signed part and its signature, has each index once, and is not verified without a key.
 pub(crate) fn statement(bytes: &[u8]) {
     let known = keys(&String::from_utf8_lossy(bytes));
     let Ok(read) = Statement::parse(bytes) else {

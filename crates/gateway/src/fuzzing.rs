@@ -27,7 +27,7 @@ const PIECE: usize = 100;
 
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The HTTP status of the answer.

@@ -173,7 +173,7 @@ impl Methods {
 /// The longest text of an error about a request, in characters: the error may quote the request.
 const FAULT_MAX: usize = 200;
 
-/// The error of a request whose JSON or fields do not fit.
+/// The error of a request with invalid JSON or fields.
 pub(crate) fn invalid(place: &str, error: impl std::fmt::Display) -> Status {
     let text: String = error.to_string().chars().take(FAULT_MAX).collect();
     Status::invalid_argument(format!("{place}: {text}"))

@@ -9,7 +9,7 @@ use crate::methods::{Methods, OpenApi};
 use crate::request;
 use crate::rest::{Form, MUTATION, ROOT, Route, Segment};
 
-/// Fields of a message inside a message that the query may set, such as `mutation.idempotency_key`.
+/// Deepest nesting of a field that the query may set, such as `mutation.idempotency_key`.
 const QUERY_DEPTH: usize = 2;
 /// The name of the schema of errors.
 const ERROR: &str = "Error";

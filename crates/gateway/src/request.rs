@@ -205,7 +205,7 @@ impl Call {
         Self::of((protocol, has_tag), method, (fields.into(), data), request, limit)
     }
 
-    /// With `data` the body is raw bytes for this field.
+    /// With `data`, the body is the raw bytes of this field.
     fn of(
         (protocol, has_tag): (Protocol, bool),
         method: MethodDescriptor,
@@ -316,7 +316,7 @@ fn is_packed(headers: &HeaderMap, protocol: Protocol) -> Result<bool, Status> {
     }
 }
 
-/// The same where no body follows.
+/// Refuses a `Content-Encoding` of a request without a body.
 pub(crate) fn check_unpacked(headers: &HeaderMap) -> Result<(), Status> {
     match headers.get(CONTENT_ENCODING) {
         Some(encoding) if encoding != "identity" => Err(Status::unimplemented(NOT_PACKED)),

@@ -52,13 +52,13 @@ const PROTOCOL: &str = "rackwright.console.v1";
 const MESSAGE_MAX: usize = 64 << 10;
 /// Messages of the client that wait for the service.
 const QUEUE: usize = 4;
-/// Bytes of a client's key.
+/// Bytes of a decoded `Sec-WebSocket-Key`.
 const KEY: usize = 16;
 /// Interval of pings to the client.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// A client that sends nothing for this long, not even an answer to a ping, is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(75);
-/// The client has this time for its part of the end.
+/// Time limit for the client's close frame.
 const CLOSING_MAX: Duration = Duration::from_secs(2);
 /// Most bytes of the reason in a close frame.
 const REASON_MAX: usize = 123;

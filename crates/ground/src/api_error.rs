@@ -79,7 +79,7 @@ pub enum ApiError {
     /// The member has too much running at once.
     #[error("{message}")]
     Busy {
-        /// What there is too much of.
+        /// What the member has too much of.
         message: String,
         /// What the caller can do.
         hint: String,

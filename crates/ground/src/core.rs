@@ -156,7 +156,7 @@ pub struct State {
     pub uploads: Uploads,
     /// Calls that wait for operations.
     pub waits: Waits,
-    /// What members have open, and whether they still have the right to it.
+    /// The open streams and sessions of members, and whether the members still have the right to them.
     pub rights: Arc<Rights>,
     /// Firmware files, in the folder that all replicas share.
     pub firmware_files: Files,
@@ -333,8 +333,8 @@ impl Core {
         self.running_steps.due.notify_one();
     }
 
-    /// Announces a node that a stored change has made due: its running step looks again at once, or a new step begins. Without
-    /// this call the step looks again when the runner has read the database, which each commit makes it do.
+    /// Announces a node that a stored change has made due: its running step looks again at once, or a new step begins.
+    /// Without this call the step looks again when the runner has read the database, which each commit makes it do.
     pub fn notify_due(&self, node: &NodeId) {
         if !self.running_steps.nudge(node) {
             self.running_steps.due.notify_one();

@@ -298,8 +298,8 @@ pub fn hold(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// True for a held node whose claim ended during the hold, because its cluster was released or has replaced it: the end of
-/// the hold begins the erase.
+/// Whether the end of a hold begins the erase: the claim of the held node ended during the hold, because its cluster was
+/// released or has replaced the node.
 pub fn is_erased_by_resume(record: &NodeRecord) -> bool {
     let is_released = record.node.claim.as_ref().is_some_and(|claim| claim.release_requested);
     record.node.state == State::Maintenance && is_released

@@ -1,5 +1,5 @@
-//! The ground of the control plane, `rackwrightd`: its settings, its state, and what every feature needs, such as time, errors
-//! of calls, BMCs, keys, rights, the audit and metrics. The ground knows no feature.
+//! The ground of the control plane, `rackwrightd`: its settings, its state, and what every feature needs, such as time,
+//! errors of calls, BMCs, keys, rights, the audit and metrics. The ground knows no feature.
 
 // Tests may read clocks and files, and wait for tasks.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]

@@ -23,26 +23,26 @@ use crate::features::FeatureState;
 
 /// The path of the web console to which the provider sends browsers back.
 pub const CALLBACK: &str = "/auth/oidc/callback";
-/// Logins of browsers that may end at once, and logins with a device code that may ask at once.
+/// Most concurrent requests to the provider: for logins of browsers, and again for logins with a device code.
 const EXCHANGES: usize = 16;
-/// Least time between two log lines, in seconds.
+/// Least time between two log lines of [`LoginProvider::log`], in seconds.
 const LOG_PAUSE_S: i64 = 10;
 
-/// The provider.
+/// The OpenID Connect provider, with the limits of its use.
 #[derive(Debug)]
 pub struct LoginProvider {
     /// The section `web.oidc` of the settings.
     pub settings: Settings,
-    /// Logins of browsers that may end at once: each asks the provider.
+    /// Permits for the exchange of a browser's code at the provider, the last step of a login.
     pub exchanges: Semaphore,
-    /// Questions about logins with a device code that the provider may be asked at once. Anybody can cause them, so they do not
-    /// take the place of browsers.
+    /// Permits for requests about logins with a device code. Clients without a certificate can cause these requests, so
+    /// they have their own permits and do not delay browsers.
     pub device_exchanges: Semaphore,
-    /// The end of a login, in hours after its begin.
+    /// Lifetime of a login, in hours.
     pub session_hours: u32,
     redirect_url: String,
     client: OnceCell<Client>,
-    /// The second of the last log line about a failure that anybody can cause.
+    /// Time of the last log line of [`LoginProvider::log`], in seconds since 1970.
     logged_s: AtomicI64,
 }
 
@@ -63,7 +63,7 @@ pub fn of(core: &Core) -> Option<&LoginProvider> {
 /// Reads the files of the provider's settings.
 ///
 /// # Errors
-/// A file cannot be read, or has not what it should have.
+/// A file cannot be read, or its content is not valid.
 pub async fn check_files(core: &Core) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     if let Some(provider) = of(core) {
         provider.new_client().await?;
@@ -85,7 +85,7 @@ impl LoginProvider {
         })
     }
 
-    /// Logs a failure that anybody can cause, at most once in [`LOG_PAUSE_S`].
+    /// Logs a failure that clients without a certificate can cause, at most once in [`LOG_PAUSE_S`] seconds.
     pub fn log(&self, what: &str, error: &dyn Display) {
         let now = clock::now().0.div_euclid(1_000_000);
         let last = self.logged_s.load(Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl LoginProvider {
     /// The client of the provider. Its files are read at the first login.
     ///
     /// # Errors
-    /// `Setup`: a file cannot be read, or has not what it should have.
+    /// `Setup`: a file cannot be read, or its content is not valid.
     pub async fn client(&self) -> Result<&Client, LoginError> {
         self.client.get_or_try_init(async || self.new_client().await).await
     }

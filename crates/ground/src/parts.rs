@@ -48,7 +48,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Without any part. `health` reports which parts run.
+    /// No parts yet. `health` reports which parts run.
     pub fn new(health: Health) -> Self {
         Self {
             tasks: JoinSet::new(),

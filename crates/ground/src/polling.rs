@@ -2,8 +2,8 @@
 //!
 //! A [`DueQueue`] holds the time of each device's next reading. [`Readings`] holds the readings in progress by device, so
 //! that a panic ends one reading and names its device. [`run`] ticks, hands over ended readings and events, and aborts the
-//! rest at the stop. [`moment_within`] spreads devices over an interval. The [`Poller`] decides when a device is due again and how many
-//! readings run at once.
+//! rest at the stop. [`moment_within`] spreads devices over an interval. The [`Poller`] decides when a device is due again
+//! and how many readings run at once.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeSet, HashMap};
@@ -51,14 +51,14 @@ impl<K: Clone + Hash + Ord> DueQueue<K> {
         self.times.get(key).copied()
     }
 
-    /// Drops the other devices.
+    /// Keeps only the devices for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
         self.times.retain(|key, _| keep(key));
         let times = &self.times;
         self.order.retain(|(_, key)| times.contains_key(key));
     }
 
-    /// Takes the device that has been due longest. It is due again when [`Self::set`] says so.
+    /// Takes the device that has been due longest. It leaves the queue until [`Self::set`] adds it again.
     pub fn take_due(&mut self, now: Timestamp) -> Option<K> {
         if self.order.first()?.0 > now {
             return None;
@@ -97,15 +97,18 @@ impl<K, T> Default for Readings<K, T> {
 }
 
 impl<K, T: Send + 'static> Readings<K, T> {
+    /// Begins the reading of a device.
     pub fn begin(&mut self, key: K, reading: impl Future<Output = T> + Send + 'static) {
         let task = self.tasks.spawn(reading);
         self.keys.insert(task.id(), key);
     }
 
+    /// Number of readings in progress.
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
+    /// Whether no reading is in progress.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
@@ -159,8 +162,8 @@ pub trait Poller: Send {
     }
 }
 
-/// Ticks at once and after every pause until the stop, and hands over the events and the readings that end. A tick that was missed is not
-/// made up for. The stop aborts the readings in progress.
+/// Ticks at once and after every pause until the stop, and hands over the events and the readings that end. A late tick
+/// delays the following ones. The stop aborts the readings in progress.
 pub async fn run<P: Poller>(stop: &CancellationToken, pause: Duration, poller: &mut P) {
     let mut readings = Readings::<P::Key, P::Outcome>::default();
     let mut tick = tokio::time::interval(pause);
@@ -176,7 +179,8 @@ pub async fn run<P: Poller>(stop: &CancellationToken, pause: Duration, poller: &
     readings.shutdown().await;
 }
 
-/// A time below `span_us`, in microseconds: the same in every process for the same words, and evenly spread.
+/// A time below `span_us`, in microseconds: the same in every process for equal `words`, and evenly spread for different
+/// ones.
 pub fn moment_within<'a>(span_us: i64, words: impl IntoIterator<Item = &'a [u8]>) -> i64 {
     // Below 2^53 a float is exact, and the product stays below the span.
     ((stable_hash(words) >> 11) as f64 / (1_u64 << 53) as f64 * span_us as f64) as i64

@@ -1,7 +1,8 @@
 //! Open calls, streams and console sessions of members, and the end of their rights.
 //!
 //! Each of them holds a [`Grant`]. A grant ends when the member is deleted or revoked, when the role shrinks, or when the
-//! certificate, session or API key of the call ends: at once after a change on this replica, and within [`ROUND`] after a change on another replica.
+//! certificate, session or API key of the call ends: at once after a change on this replica, and within [`ROUND`] after a
+//! change on another replica.
 
 mod caller;
 
@@ -22,7 +23,7 @@ use crate::core::Core;
 
 pub use caller::{Caller, is_customers, limited, look_up, new_member_token, of_member, rights_of, word};
 
-/// Between two checks of the members with open grants: another replica may have changed them.
+/// Interval of the checks of members with open grants, because another replica may have changed them.
 const ROUND: Duration = Duration::from_secs(5);
 /// Why the grants of a session end with it.
 const SESSION_ENDED: &str = "the session or API key of this call has ended; log in again, or use another key";
@@ -319,7 +320,7 @@ async fn compare_all(core: &Core) {
     for (name, epoch) in core.rights.members() {
         match look_up(core, &name, epoch).await {
             Ok((caller, _)) => core.rights.compare(&name, epoch, Ok(&caller)),
-            // Grants stay open while the database is away.
+            // Grants stay open while the database is unavailable.
             Err(ApiError::Store(error)) => tracing::warn!(name, %error, "the rights of a member cannot be read"),
             Err(error) => core.rights.compare(&name, epoch, Err(&error.to_string())),
         }

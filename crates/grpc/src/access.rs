@@ -97,8 +97,8 @@ fn refusal(access: Access, peer: Option<ClientKind>) -> Option<Status> {
     Some(refusal.into())
 }
 
-/// A refusal by a layer outside of the audit, in the extensions of the request: the check refuses the call with this status, so
-/// that the refusal is counted and recorded like others.
+/// A refusal by a layer outside of the audit, in the extensions of the request: the check refuses the call with this
+/// status, so that the refusal is counted and recorded like others.
 #[derive(Debug, Clone)]
 pub struct Refused(pub Status);
 

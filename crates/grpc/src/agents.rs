@@ -62,8 +62,8 @@ fn not_valid() -> ApiError {
     ApiError::Unauthenticated("the boot token is not valid for this machine".into())
 }
 
-/// Notes a registration with an invalid token. Any host can do that with any MAC address, so only those of nodes are
-/// stored.
+/// Stores a registration with an invalid token, if its MAC address belongs to a node. Any host can send such a registration
+/// with any MAC address, so the others are only logged.
 async fn note_refused(core: &Core, mac: &str, remote: String) -> Result<(), StoreError> {
     if core.store.node_of_mac(mac).await?.is_none() {
         tracing::debug!(
@@ -147,8 +147,8 @@ impl AgentService for Agents {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let (admitted, answer) = oneshot::channel();
         let (refuse, refusal) = oneshot::channel();
-        // This task owns the connection, independent of the caller that waits for the answer. When the task ends, so
-        // does the state of the session.
+        // This task owns the stream and does not depend on this call, which only waits for the answer. The state of the
+        // session ends with the task.
         let agent = ArrivingAgent {
             node: NodeId::stored(node),
             of,
@@ -172,8 +172,8 @@ impl AgentService for Agents {
 }
 
 impl Agents {
-    /// Registers with a token for the right MAC address. Returns the name in the certificate and the session that it is
-    /// bound to. The caller commits the transaction in both cases.
+    /// Registers an agent with a token for its MAC address. Returns the name for the certificate and the session that the
+    /// certificate is bound to. The caller commits the transaction also if the registration is refused.
     async fn registered(
         &self,
         tx: &mut WriteTx,
@@ -195,8 +195,8 @@ impl Agents {
         // An agent that missed the answer repeats the request: for the same key the token counts as used once.
         let used = tx.use_token_as(&token.hash, "agent", key, clock::now()).await?;
         if used.is_none() || self.0.store.node_of_mac(mac).await?.is_some() {
-            // The token was used with another key, or the machine has become a node's since its boot. The next boot is
-            // the node's.
+            // The token was used with another key, or the machine was enrolled as a node after its boot. Its next boot
+            // belongs to that node.
             return Err(not_valid());
         }
         Ok(Ok((NodeId::stored(unknown::name_of(mac)), AgentSession::default())))
@@ -210,7 +210,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// Opens the stream. A client that is gone already is noticed later.
+    /// Opens the stream. A client that has gone away is noticed when its stream ends.
     fn open(&mut self) {
         if let Some(admitted) = self.admitted.take() {
             let _ = admitted.send(Ok(()));

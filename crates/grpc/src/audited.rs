@@ -149,7 +149,7 @@ fn client(login: Option<&Login>, agent: &str) -> String {
     }
 }
 
-/// Stores the record of a call that has ended or whose answer begins, if it is not stored yet.
+/// Stores the record of a call at its end or at the start of its answer, if the record is not stored yet.
 async fn record(core: &Core, call: &Call, headers: &HeaderMap) -> Result<(), Status> {
     let status = Status::from_header_map(headers).unwrap_or_else(|| Status::ok(""));
     let code = status.code();

@@ -1,5 +1,5 @@
-//! `AuthService`: exchanges one-time tokens for client certificates, and manages members. `device_login` has the logins with a
-//! device code.
+//! `AuthService`: exchanges one-time tokens for client certificates, and manages members. `device_login` has the logins
+//! with a device code.
 
 use std::sync::Arc;
 use std::time::Duration;

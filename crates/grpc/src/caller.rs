@@ -116,7 +116,8 @@ pub async fn certified<T>(core: &Core, request: &Request<T>) -> Result<Caller, A
     Ok(caller)
 }
 
-/// Refuses members of the identity provider, for calls that prolong a login: the provider decides about each of their logins.
+/// Refuses members of the identity provider, for calls that prolong a login: the provider decides about each of their
+/// logins.
 ///
 /// # Errors
 /// The member logs in by the identity provider, or the database failed.
@@ -146,7 +147,8 @@ pub fn check_no_api_key<T>(request: &Request<T>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses a caller whose member was changed while the call waited: what the call creates would outlive the member's rights.
+/// Refuses the call of a member that was changed while the call waited: otherwise a created resource would outlive the
+/// member's rights.
 ///
 /// # Errors
 /// The member has another epoch, role or customer now, or the database failed.

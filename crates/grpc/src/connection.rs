@@ -1,7 +1,7 @@
 //! A connection to the gRPC server, and the identity of its peer.
 //!
-//! The listener of the web console asks for no certificate. There, a session or an API key identifies the caller of a request:
-//! [`Login`].
+//! The listener of the web console asks for no certificate. There, a session or an API key identifies the caller of a
+//! request: [`Login`].
 
 use std::io::{self, IoSlice};
 use std::net::IpAddr;

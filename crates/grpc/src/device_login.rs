@@ -1,5 +1,5 @@
-//! `AuthService`: logins with a device code at the identity provider. A program without a browser gets a certificate, and a person
-//! allows that in any browser.
+//! `AuthService`: logins with a device code at the identity provider. A program without a browser gets a certificate after
+//! a person has allowed the login in any browser.
 //!
 //! Between the calls, the program keeps the state of its login as a sealed text, so that unknown callers cost no memory.
 
@@ -25,14 +25,14 @@ use super::connection::Peer;
 use super::convert;
 use super::web::{self, host};
 
-/// Logins of an address that may begin at once, and in a second for long.
+/// Limit of logins that begin at one address: in a burst, and on average in a second.
 const BEGINS: (f64, f64) = (20.0, 0.2);
-/// Questions of an address about its logins at once, and in a second for long.
+/// Limit of polls from one address: in a burst, and on average in a second.
 const QUESTIONS: (f64, f64) = (60.0, 10.0);
 /// Longest text of the provider in an error, in bytes.
 const TEXT_MAX: usize = 200;
 
-/// Limits of callers, who are unknown.
+/// Limits of callers, which have no certificate yet.
 struct DeviceLogins {
     refused: LoginLimiter,
     begins: CallLimiter,
@@ -130,7 +130,7 @@ impl Auth {
         self.begun(provider, begun, csr_pem)
     }
 
-    /// The answer to the begin of a login.
+    /// The answer to the start of a login.
     fn begun(
         &self,
         provider: &LoginProvider,
@@ -170,7 +170,7 @@ impl Auth {
                 return Err(begin_again("the login is not known to this control plane").into());
             }
         };
-        // The provider is asked no more often than it can stand: the program asks again later.
+        // Limits the load on the provider: the program polls again later.
         let turn = provider.device_exchanges.try_acquire();
         let (Ok(_turn), true) = (turn, limits(&self.0).questions.allows(&address)) else {
             return Ok(pending(true));
@@ -211,7 +211,8 @@ impl Auth {
         })
     }
 
-    /// Issues the certificate for a person, as the person's member. It ends as a session in a browser would.
+    /// Issues the certificate for a person, as the person's member. The certificate is valid as long as a session in a
+    /// browser.
     async fn certify(
         &self,
         provider: &LoginProvider,

@@ -24,7 +24,7 @@ pub fn order(scope: &Scope, text: &str) -> Result<NodeOrder, ApiError> {
 /// The place in a page token; none: the first page.
 ///
 /// # Errors
-/// The place is none of this order.
+/// The place does not belong to this order.
 pub fn place(order: NodeOrder, text: &str) -> Result<Option<NodePlace>, ApiError> {
     let fault = || ApiError::invalid("page_token", "is not a page token of this list in this order");
     match text.is_empty() {

@@ -643,7 +643,7 @@ impl NodeService for Nodes {
     }
 }
 
-/// Checks a node whose BMC is now reached over IPMI. Over IPMI there is no way to find out which of two passwords is
+/// Checks a node with a BMC that is now reached over IPMI. Over IPMI there is no way to find out which of two passwords is
 /// valid.
 fn over_ipmi(record: &mut NodeRecord, given: Option<&str>) -> Result<(), ApiError> {
     if !bmc::is_ipmi(&record.spec) {

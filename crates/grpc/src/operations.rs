@@ -21,8 +21,8 @@ use super::{caller, convert, customer_view, names};
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
 /// Longest time limit of a wait.
 const WAIT_MAX: Duration = Duration::from_secs(600);
-/// Shortest interval of looks at an operation, which another replica may end. The interval grows with the number of
-/// waits: each full pause allows `WAITS_IN_PAUSE` looks.
+/// Shortest interval at which a wait reads its operation, because another replica may end it. The interval grows with the
+/// number of waits: each full pause allows `WAITS_IN_PAUSE` reads.
 const WAIT_PAUSE: Duration = Duration::from_millis(50);
 const WAITS_IN_PAUSE: usize = 64;
 

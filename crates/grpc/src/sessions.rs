@@ -49,7 +49,7 @@ struct Browser {
     client: String,
 }
 
-/// The member whose sessions the caller sees; empty: all in the caller's scope.
+/// The caller sees the sessions of this member; empty: all sessions in the caller's scope.
 fn visible_member(caller: &Caller) -> &str {
     match caller.role {
         v1::Role::Operator | v1::Role::CustomerAdmin => "",

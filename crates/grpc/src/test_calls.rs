@@ -1,4 +1,5 @@
-//! For tests: the calls that need no certificate, and an operator's calls without a connection, through the same steps as every mutating call.
+//! For tests: the calls that need no certificate, and an operator's calls without a connection, through the same steps as
+//! every mutating call.
 
 use std::sync::Arc;
 

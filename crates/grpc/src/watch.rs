@@ -42,7 +42,7 @@ where
     let reader = sender.clone();
     tokio::spawn(async move {
         tokio::select! {
-            // Nobody reads the rest.
+            // The client has ended the stream.
             () = reader.closed() => {}
             () = stop.cancelled() => {
                 let _ = sender.send(Err(Status::unavailable("the server is stopping; connect again"))).await;
@@ -187,7 +187,7 @@ pub struct WantedEvents {
     pub filter: EventFilter,
     /// Position of the first look: only later events are sent.
     pub after: i64,
-    /// First, so many of the newest events up to `after`.
+    /// The number of newest events up to `after` that come first.
     pub newest: usize,
     /// The position after which the stream ends; `None`: it goes on.
     pub last: Option<i64>,

@@ -124,7 +124,7 @@ impl Site {
         Ok(row)
     }
 
-    /// The login of a browser's secret, if its session is open. None also while the database is away.
+    /// The login of a browser's secret, if its session is open. None also while the database is unavailable.
     async fn open_login(&self, secret: Option<String>) -> Option<Login> {
         let row = self.session(SessionKind::Browser, &secret?).await.ok()?;
         login_of(row).ok()

@@ -12,11 +12,11 @@ const TEXT: &str = include_str!("../data/nvidia-errors.txt");
 /// What an error means for its component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Nothing is to be done.
+    /// Needs no action.
     Notice,
     /// A program's own fault is the usual cause.
     Application,
-    /// The component works, and needs the remedy.
+    /// The component works, but needs the remedy.
     Degraded,
     /// The component is unusable until the remedy.
     Fatal,
@@ -44,10 +44,10 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What helps.
+/// The action that ends an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Remedy {
-    /// Nothing is to be done.
+    /// No action is needed.
     None,
     /// Start the program again.
     RestartApplication,
@@ -109,7 +109,7 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// The list of a code.
+/// The numbering that an error code belongs to. An XID and an SXID with the same number are different errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum List {
     /// Errors of GPUs.
@@ -132,9 +132,9 @@ impl fmt::Display for List {
 pub struct KnownError {
     /// Kind of the component.
     pub kind: Kind,
-    /// What it means for the component.
+    /// What the error means for the component.
     pub severity: Severity,
-    /// What helps.
+    /// The action that ends the error.
     pub remedy: Remedy,
     /// The meaning, for people.
     pub meaning: String,
@@ -201,7 +201,7 @@ mod tests {
         let catalogue = ErrorCatalogue::embedded().unwrap();
         for (list, code, error) in catalogue.all() {
             assert!(!error.meaning.is_empty(), "{list} {code}");
-            // A fault needs a remedy, and nothing else has one against the component.
+            // A fatal error needs an action on the component, and only a fault has such an action.
             let acts = !matches!(error.remedy, Remedy::None | Remedy::RestartApplication);
             assert!(acts || error.severity != Severity::Fatal, "{list} {code}");
             assert!(!acts || error.severity.is_fault(), "{list} {code}");

@@ -71,7 +71,7 @@ impl Row {
         self.get(field)?.parse().ok()
     }
 
-    /// The fields whose names begin with a prefix, without it.
+    /// The fields with names that begin with the prefix, by the rest of the name.
     pub fn all<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let fields = self.fields.iter();
         fields.filter_map(move |(name, value)| Some((name.strip_prefix(prefix)?, value.as_str())))

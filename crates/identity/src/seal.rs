@@ -9,8 +9,8 @@
 //! | 12 | nonce, random |
 //! | n + 16 | ChaCha20-Poly1305 (RFC 8439) of the secret, and its tag |
 //!
-//! The associated data is the first 9 bytes and the purpose, such as `bmc-password:nodes/gpu-001`. A blob that is copied to
-//! another row, or whose key id or version is overwritten, does not open. Random 96-bit nonces are safe for 2^32 secrets
+//! The associated data is the first 9 bytes and the purpose, such as `bmc-password:nodes/gpu-001`. A blob does not open
+//! after a copy to another row, or after a change of its key id or version. Random 96-bit nonces are safe for 2^32 secrets
 //! under one key, far more than a site seals.
 //!
 //! Other keys of the site are derived: HMAC-SHA-256(oldest sealing key, "rackwright derived key: " and the purpose).
@@ -222,8 +222,8 @@ impl Sealer {
         SecretBox::init_with_mut(|key: &mut [u8; 32]| key.copy_from_slice(tag.as_ref()))
     }
 
-    /// A sealer with the key that [`Sealer::derive`] gives for this purpose. For texts that leave the site: whoever has them
-    /// has nothing that the keys of secrets at rest have sealed.
+    /// A sealer with the key that [`Sealer::derive`] gives for this purpose. For texts that leave the site: the keys of
+    /// stored secrets seal no such text.
     pub fn derived(&self, purpose: &str) -> Result<Self, SealError> {
         let key = SealingKey(self.derive(purpose));
         Self::new(&[key], self.rng.clone())

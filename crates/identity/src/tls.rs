@@ -68,8 +68,8 @@ impl ServerCertificate {
         Ok(Arc::new(Self(RwLock::new(certified_pem(chain, key)?))))
     }
 
-    /// Presents the new certificate on connections from now on. Fails as [`ServerCertificate::of_pem`]; the old one stays
-    /// then.
+    /// Presents the new certificate on connections from now on. Fails as [`ServerCertificate::of_pem`]; the old certificate
+    /// then stays.
     pub fn replace_by_pem(&self, chain: &[u8], key: &[u8]) -> Result<(), TlsError> {
         self.set(certified_pem(chain, key)?);
         Ok(())

@@ -1,7 +1,8 @@
 //! One-time tokens: shown once, stored as a hash.
 //!
-//! A token is `rw1_` and 64 hex digits of 256 random bits; an API key has the same form with `rwk_`. With that much randomness a plain SHA-256 is enough for storage:
-//! guessing is hopeless. The store enforces single use, lifetime and the binding of a token.
+//! A token is `rw1_` and 64 hex digits of 256 random bits; an API key has the same form with `rwk_`. With that much
+//! randomness a plain SHA-256 is enough for storage: guessing is hopeless. The store enforces single use, lifetime and the
+//! binding of a token.
 
 use std::fmt;
 use std::hint::black_box;

@@ -4,7 +4,7 @@ use rackwright_site::file::{Source, check};
 use rackwright_site::finding::Findings;
 use rackwright_site::model::{Site, Sku};
 
-/// A checked file whose `skus` an import uses.
+/// A checked file with the `skus` that an import uses.
 #[derive(Debug, Clone)]
 pub struct SkuFile {
     name: String,

@@ -162,8 +162,8 @@ fn placement_can_work_with_what_was_imported() {
     }
 }
 
-/// The import of a hall of 100,000 nodes fits into a site file with much room: the text grows by its items, and 32 nodes have
-/// an item for each rail. The largest fabric of this test has the 256 leaves of 1,024 nodes.
+/// The import of a hall of 100,000 nodes fits into a site file with much room: the text grows by its items, and 32 nodes
+/// have an item for each rail. The largest fabric of this test has the 256 leaves of 1,024 nodes.
 #[test]
 fn an_import_of_a_hundred_thousand_nodes_is_far_below_the_limit() {
     let skus = sku_file(8);

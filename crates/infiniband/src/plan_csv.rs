@@ -236,7 +236,7 @@ fn optional<T: std::str::FromStr<Err: ToString>>(cell: &str) -> Result<Option<T>
     }
 }
 
-/// The device and its port number. An adapter's name begins with its machine.
+/// The name of the device and the number of its port. The name of an adapter is the machine's name and the adapter's name.
 fn place(device: &str, port: &str) -> Result<(String, u8), String> {
     let number = |text: &str| match text.parse() {
         Ok(number) if (1..=MAX_PORT).contains(&number) => Ok(number),

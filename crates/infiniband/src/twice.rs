@@ -11,7 +11,7 @@ use crate::model::{Fabric, PortRef};
 pub struct TwiceGuid {
     /// The GUID.
     pub port: Guid,
-    /// Where it answers, one place for each fabric.
+    /// The ports that answer with it, one for each fabric.
     pub places: Vec<GuidPlace>,
 }
 

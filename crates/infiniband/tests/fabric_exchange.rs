@@ -222,7 +222,7 @@ fn exchanged_and_wrong_names_are_told_where_guids_are_known() {
     });
     assert_eq!(kinds(&report), [FaultKind::NamesExchanged]);
     assert_eq!(report.faults[0].devices, ["leaf-su01-r0", "leaf-su01-r1"]);
-    // A name that nobody planned, and one that another node has.
+    // A name that the plan does not have, and the name of another node.
     let report = renamed(&lab, |name| {
         other(name, &[("gpu0005", "db-01"), ("gpu0006", "gpu0007")])
     });

@@ -5,7 +5,8 @@
 //! Rules of the whole crate:
 //! - The password is in the child's environment, never on a command line, in an error or in a log line.
 //! - Each run is bounded in time and output, and ends when its caller stops waiting.
-//! - After a refused login the same name and password are not sent again for a while ([`RequestLimiter`]): BMCs lock accounts.
+//! - After a refused login the same name and password are not sent again for a while ([`RequestLimiter`]): BMCs lock
+//!   accounts.
 
 mod address;
 mod boot;

@@ -1,4 +1,4 @@
-//! Limits for IPMI: one command at a time for each BMC, a maximum in all, and no repetition of a refused login.
+//! Limits for IPMI: one command at a time for each BMC, a maximum over all BMCs, and no repetition of a refused login.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -17,7 +17,8 @@ const AT_ONCE: usize = 64;
 const FIRST_SUSPENSION: Duration = Duration::from_secs(300);
 /// Maximum number of doublings: up to 80 minutes.
 const DOUBLINGS: u32 = 4;
-/// Number of remembered BMCs above which those without state are forgotten.
+/// With more than this number of BMCs, those without a command in progress and without a refused login are removed from
+/// memory.
 const REMEMBERED: usize = 1024;
 
 /// The state shared by all users of `ipmitool`.

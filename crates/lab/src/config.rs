@@ -12,7 +12,7 @@ pub enum Firmware {
     /// OVMF with Secure Boot enforced and Microsoft's keys enrolled, as Debian's signed shim needs.
     #[value(name = "secure-boot")]
     UefiSecureBoot,
-    /// OVMF whose network boot is always UEFI HTTP Boot over IPv4.
+    /// OVMF that boots from the network only by UEFI HTTP Boot over IPv4.
     #[value(name = "uefi-http")]
     UefiHttp,
     /// SeaBIOS with QEMU's iPXE option ROM.

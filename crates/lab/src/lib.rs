@@ -1,7 +1,7 @@
 //! Real machines on one box: a network namespace, a bridge, QEMU processes and their BMCs.
 //!
-//! [`enter()`] enters the namespace. [`Lab`] starts the machines and gives tests their handles and fault switches. No part of
-//! a lab listens outside the namespace or outlives it. A program that wants a way in makes it with [`enter_with()`].
+//! [`enter()`] enters the namespace. [`Lab`] starts the machines and gives tests their handles and fault switches. No part
+//! of a lab listens outside the namespace or outlives it. A program that wants a way in makes it with [`enter_with()`].
 //!
 //! A test looks like this:
 //!

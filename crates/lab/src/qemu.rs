@@ -1,4 +1,4 @@
-//! QEMU's command line for one power-on. Pure function; `process.rs` runs it.
+//! The command line of QEMU for one power-on. The functions here have no side effects; `process.rs` starts QEMU.
 
 use super::{Accelerator, Firmware, NetworkRom};
 use rackwright_sim_bmc::BootTarget;
@@ -64,7 +64,7 @@ pub(crate) struct Drive {
     pub(crate) path: PathBuf,
     pub(crate) serial: String,
     pub(crate) bytes: u64,
-    /// A sector of 512 bytes with failing writes.
+    /// Number of a 512-byte sector; writes to it fail.
     pub(crate) broken: Option<u64>,
 }
 
@@ -174,7 +174,7 @@ fn machine(args: &mut Arguments, hardware: &Hardware, on: &PowerOn<'_>) {
     args.0.extend(hardware.accelerator.arguments().map(OsString::from));
     args.pair("-m", hardware.memory_mb.to_string());
     args.flags(&["-nodefaults", "-no-user-config", "-display", "none"]);
-    // After a guest's power-off or reset QEMU is paused: its last figures can be read before the process ends.
+    // After a guest's power-off or reset QEMU is paused, so that its counters can be read before the process ends.
     args.pair("-action", "reboot=shutdown,shutdown=pause");
     if on.hang {
         args.flags(&["-S"]);
@@ -185,7 +185,7 @@ fn machine(args: &mut Arguments, hardware: &Hardware, on: &PowerOn<'_>) {
         format!("socket,id=ser0,path={console},server=on,wait=off,logfile={log},logappend=on"),
     );
     args.pair("-serial", "chardev:ser0");
-    // QEMU connects to this process, so that its readiness need not be guessed.
+    // QEMU connects to this process when it is ready, so no connection attempts are repeated.
     args.pair(
         "-chardev",
         format!("socket,id=qmp0,path={},server=off", escape(&hardware.qmp_socket())),

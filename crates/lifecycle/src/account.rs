@@ -82,7 +82,7 @@ impl Account {
 }
 
 /// How the change requested at `asked` ended: done, or given up with the message of the last failure, after `tries`
-/// failures or after one failure that a retry cannot mend. None while the change is still in progress.
+/// failures or after one failure that a retry cannot fix. None while the change is still in progress.
 #[must_use]
 pub fn account_outcome(facts: &Facts, requested_at: Timestamp, tries: usize) -> Option<Result<(), String>> {
     let mut failures = 0;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum BootTarget {
     /// The network, once.
     Network,
-    /// Its own boot order, which has the disk first.
+    /// The machine's own boot order, which has the disk first.
     Disk,
 }
 

@@ -19,7 +19,7 @@ enum Audience {
 pub enum Severity {
     /// An ordinary event.
     Info,
-    /// Someone should look at it.
+    /// Needs attention.
     Warning,
     /// Something failed, or is at risk now.
     Error,
@@ -227,7 +227,7 @@ impl EventKind {
 
 /// Alarms that threaten machines now.
 const GRAVE_ALARMS: [&str; 3] = ["leak", "breaker", "feed-lost"];
-/// The end of the name of an alarm's event that is no alarm any more.
+/// Suffixes of the names of events that end an alarm.
 const ENDED_ALARMS: [&str; 2] = ["-cleared", "-ignored"];
 
 impl EventKind {

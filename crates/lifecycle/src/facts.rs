@@ -155,7 +155,7 @@ pub enum BmcPolicy {
     None,
     /// Foreign things are read and reported.
     Report,
-    /// Foreign things are also removed between customers, and a node whose BMC keeps them goes to quarantine.
+    /// Foreign things are also removed between customers, and if the BMC keeps them, the node goes to quarantine.
     Clean,
 }
 

@@ -7,9 +7,9 @@
 //! complete request do not count.
 //!
 //! If a limit is reached, a new connection replaces the oldest idle unknown connection, which is closed. A connection is
-//! safe for [`MIN_IDLE_TIME`] after it became idle. If no connection can be closed, a new connection from an address over its
-//! limit is refused, and any other waits in the kernel's queue. So idle sockets cannot keep honest clients out, and a burst
-//! of honest clients is served in order.
+//! safe for [`MIN_IDLE_TIME`] after it became idle. If no connection can be closed, a new connection from an address over
+//! its limit is refused, and any other waits in the kernel's queue. So idle sockets cannot keep honest clients out, and a
+//! burst of honest clients is served in order.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -131,9 +131,9 @@ struct Entry {
 /// Counts for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Open connections whose peer is known.
+    /// Open connections with a known peer.
     pub known: usize,
-    /// Open connections whose peer is unknown.
+    /// Open connections with an unknown peer.
     pub unknown: usize,
     /// Refused connections so far.
     pub refused: u64,

@@ -404,7 +404,7 @@ pub async fn identity_of(store: &Store, effect: &EffectRow) -> Result<(&'static 
     })
 }
 
-/// Enrols the TPM of a machine whose inspection is accepted, if none is enrolled yet.
+/// Enrols the TPM of a machine after its inspection is accepted, if none is enrolled yet.
 ///
 /// # Errors
 /// The database failed.

@@ -22,7 +22,7 @@ const AT_ONCE: usize = 64;
 const LIMIT: Duration = Duration::from_secs(1200);
 /// Length of the lease: longer than a request may take.
 const LEASE_S: i64 = 1260;
-/// How long a BMC may be away in an AC cycle.
+/// How long a BMC may be unreachable in an AC cycle.
 const AWAY: Duration = Duration::from_secs(600);
 /// Entries kept for a node, the newest.
 const ENTRIES: usize = 2000;

@@ -152,7 +152,7 @@ impl EffectResult {
         })
     }
 
-    /// A needed row could not be read. If the database is away, that does not count as a try of the machine.
+    /// A needed row could not be read. If the database is unavailable, that does not count as a try of the machine.
     #[must_use]
     pub fn unread(error: &StoreError) -> Self {
         if error.is_retryable() {

@@ -39,16 +39,16 @@ pub struct DeviceLogin {
     pub complete_url: Option<String>,
     /// The provider forgets the login after this time, in seconds.
     pub valid_s: u64,
-    /// Least time between two questions, in seconds.
+    /// Shortest time between two requests, in seconds.
     pub interval_s: u64,
 }
 
-/// What the provider says of a login.
+/// The provider's answer about a login.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DeviceAnswer {
     /// The person has not decided yet.
     Pending,
-    /// The same, and the pause between two questions has to be five seconds longer.
+    /// The person has not decided yet, and the pause between two requests has to be five seconds longer.
     SlowDown,
     /// The person has refused the login.
     Denied,
@@ -58,7 +58,7 @@ pub enum DeviceAnswer {
     Allowed(Box<Person>),
 }
 
-/// The provider's answer to the begin of a login.
+/// The provider's answer to the start of a login.
 #[derive(Deserialize)]
 struct Begun {
     device_code: SecretString,

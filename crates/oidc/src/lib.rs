@@ -1,10 +1,11 @@
 //! Logins by an OpenID Connect provider: the authorization code flow with PKCE, and device codes.
 //!
-//! A login of a browser has two halves. [`Client::begin`] gives the address to which the browser goes, and [`Client::finish`] turns the
-//! provider's answer into a [`Person`]. Between the two, the caller keeps [`LoginSecrets`] where only the same browser can
-//! present them. A login with a device code is for a program without a browser: [`Client::begin_device`] gives an address and
-//! a code for the person, and [`Client::ask_device`] asks whether the person has allowed the login. The protocol is in the crate `openidconnect`; this crate bounds its HTTP, keeps the provider's keys, and
-//! fixes which tokens are valid.
+//! A login of a browser has two halves. [`Client::begin`] gives the address to which the browser goes, and
+//! [`Client::finish`] turns the provider's answer into a [`Person`]. Between the two, the caller keeps [`LoginSecrets`]
+//! where only the same browser can present them. A login with a device code is for a program without a browser:
+//! [`Client::begin_device`] gives an address and a code for the person, and [`Client::ask_device`] asks whether the person
+//! has allowed the login. The protocol is in the crate `openidconnect`; this crate bounds its HTTP, keeps the provider's
+//! keys, and fixes which tokens are valid.
 
 mod device;
 mod http;

@@ -242,7 +242,7 @@ impl Provider {
             }
             Err(error) => {
                 let why = chain(&error);
-                // What was known stays valid while the provider is away.
+                // What was known stays valid while the provider is unavailable.
                 if let Cached::Known(known) = &mut *cached {
                     known.fresh_until = Instant::now() + REFRESH_PAUSE;
                     let issuer = self.issuer.as_str();

@@ -41,7 +41,7 @@ impl Default for ClientSettings {
 /// An agent to ask, as the control plane named it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerAddress {
-    /// Where it serves.
+    /// The address at which it serves.
     pub at: SocketAddr,
     /// The identity in its certificate: node, claim generation and boot. No other agent is asked.
     pub agent: ClientIdentity,
@@ -49,12 +49,12 @@ pub struct PeerAddress {
     pub is_outside: bool,
 }
 
-/// What an agent says about itself in an answer.
+/// The agent's own state, sent with each answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holdings {
     /// The chunks that it holds.
     pub held: Bits,
-    /// Requests that wait there.
+    /// Number of requests that wait at the agent.
     pub load: u8,
 }
 
@@ -100,9 +100,9 @@ impl fmt::Debug for UncheckedFrame {
 pub struct Lie {
     /// The agent.
     pub agent: ClientIdentity,
-    /// Where it serves.
+    /// Its address.
     pub at: SocketAddr,
-    /// What it sent.
+    /// What is wrong with the bytes that it sent.
     pub reason: String,
 }
 
@@ -114,7 +114,7 @@ pub enum AskError {
     Unreachable {
         /// The agent.
         agent: ClientIdentity,
-        /// Where it should serve.
+        /// Its address.
         at: SocketAddr,
         /// Why.
         reason: String,
@@ -124,7 +124,7 @@ pub enum AskError {
     Late {
         /// The agent.
         agent: ClientIdentity,
-        /// Where it serves.
+        /// Its address.
         at: SocketAddr,
     },
     /// The agent does not accept the ticket.
@@ -138,10 +138,10 @@ pub enum AskError {
     /// The agent has no room for another connection.
     #[error("{0} has no room for another connection")]
     Full(ClientIdentity),
-    /// The agent lied. It is reported with this error, which comes once for each agent.
+    /// The agent sent wrong bytes. The caller reports the agent with this error, which is returned once for each agent.
     #[error(transparent)]
     Lied(#[from] Lie),
-    /// The agent lied before, and is not asked.
+    /// The agent sent wrong bytes before, and gets no request.
     #[error("{0} lied before in this job")]
     Banned(ClientIdentity),
     /// The caller's buffer does not fit, or the image has no such chunk.
@@ -208,7 +208,7 @@ impl PeerClient {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the agent lied in this job.
+    /// Whether the agent has sent wrong bytes in this job.
     #[must_use]
     pub fn is_banned(&self, agent: &ClientIdentity) -> bool {
         self.state().banned.contains(agent)
@@ -270,7 +270,7 @@ impl PeerClient {
         })
     }
 
-    /// Remembers that the agent lied. Only the first call for an agent gives [`AskError::Lied`].
+    /// Records that the agent sent wrong bytes. Only the first call for an agent returns [`AskError::Lied`].
     fn lied(&self, peer: &PeerAddress, reason: String) -> AskError {
         let mut state = self.state();
         state.kept.remove(&peer.agent);

@@ -5,15 +5,15 @@
 //! |---|---|
 //! | `ticket` | a ticket with the control plane's signature |
 //! | `wire` | the bytes of requests and answers |
-//! | `frame` | frames whose content was compared with the image's index |
+//! | `frame` | frames that were compared with the image's index |
 //! | `store` | the frames that an agent keeps in memory for others |
 //! | `places` | the limits of connections |
 //! | `server` | answers the requests of other agents |
 //! | `client` | asks other agents; remembers which of them lied |
 //! | `spread` | the download of one image: carries out the decisions of `fanout` with client, store and image servers |
 //!
-//! The crate decides nothing about the spread. The crate `fanout` decides which agent is asked, which request comes first and
-//! what is kept. `docs/fanout.md` has the bytes, and states what the product uses today.
+//! The crate decides nothing about the spread. The crate `fanout` decides which agent is asked, which request comes first
+//! and what is kept. `docs/fanout.md` has the bytes, and states what the product uses today.
 
 #![forbid(unsafe_code)]
 

@@ -99,7 +99,7 @@ pub struct ServerCounts {
     pub busy: u64,
     /// Looks that were answered.
     pub looks: u64,
-    /// Connections whose ticket gave no right.
+    /// Connections with a refused ticket.
     pub refused: u64,
     /// Connections for which there was no room.
     pub full: u64,

@@ -21,23 +21,24 @@ use crate::client::{Answer, AskError, Holdings, PeerAddress, PeerClient, Uncheck
 use crate::frame::{FrameCheck, FrameError, VerifiedFrame};
 use crate::store::FrameStore;
 
-/// Longest time of a look at another agent.
+/// Time limit for a request for the chunks that another agent holds.
 const LOOK: Duration = Duration::from_secs(2);
-/// Longest time of a request, whatever the decisions allow.
+/// Time limit for a request of a chunk, whatever the decisions allow.
 const REQUEST: Duration = Duration::from_secs(60);
 /// Failures of the image servers in a row, after which the download ends.
 const ORIGIN_FAILURES: u32 = 5;
 
-/// What an agent tells the claim table.
+/// A message of an agent to the claim table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToTable {
-    /// It would fetch `wanted` chunks from outside its rack. `stuck`: chunks that it finds with no agent of its rack.
+    /// The agent asks to fetch `wanted` chunks from outside its rack. `stuck`: chunks that it finds with no agent of its
+    /// rack.
     Claim {
         /// Number of chunks; it replaces that of the last claim.
         wanted: u32,
         /// What the agent holds for others; for an agent that is alone, what it has taken.
         held: Bits,
-        /// Chunks that the table takes for held in the rack.
+        /// Chunks that are held in the rack according to the table.
         stuck: Vec<Chunk>,
     },
     /// A granted chunk came.
@@ -51,7 +52,7 @@ pub enum ToTable {
     Failed(Chunk),
     /// An agent does not answer.
     Away(AgentNo),
-    /// An agent sent what is wrong.
+    /// An agent sent wrong bytes.
     Lied {
         /// The agent.
         agent: AgentNo,
@@ -62,7 +63,7 @@ pub enum ToTable {
     Alone,
 }
 
-/// What an agent learns from the claim table.
+/// A message of the claim table to an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FromTable {
     /// Another agent of the rack writes the image.
@@ -76,7 +77,7 @@ pub enum FromTable {
         /// How long the grant lasts.
         lease: Duration,
     },
-    /// The claim table is a new one, which knows the agent by now.
+    /// The claim table has been created anew, and already knows the agent.
     New,
 }
 

@@ -1,4 +1,4 @@
-//! The frames that an agent keeps in memory for others.
+//! The frames that an agent keeps in memory to serve them to other agents.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,9 +24,9 @@ struct Inner {
 }
 
 impl FrameStore {
-    /// An empty store for the chunks of an image. It takes at most a quarter of the available memory, with the frames that
-    /// are being sent: `at_once` of them may be dropped from the store while they are sent. It takes nothing if the quarter
-    /// holds less than 64 frames.
+    /// An empty store for the chunks of an image. Its frames and the frames that are being sent take at most a quarter of
+    /// the available memory. `at_once` frames may be sent at once, also after the store has dropped them. The store keeps
+    /// nothing if the quarter holds less than 64 frames.
     #[must_use]
     pub fn new(index: &Index, available_bytes: u64, at_once: usize) -> Self {
         let frame = MAX_FRAME_BYTES as u64;
@@ -48,8 +48,8 @@ impl FrameStore {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a frame, if there is room for it or it is rarer than others. `seen` tells how many peers have a chunk. Returns
-    /// whether it is kept.
+    /// Keeps a frame if there is room for it, or if it is rarer than frames that can be dropped. `seen` returns how many
+    /// peers have a chunk. Returns whether the frame is kept.
     pub fn offer(&self, frame: VerifiedFrame, seen: impl Fn(Chunk) -> u16) -> bool {
         let VerifiedFrame { chunk, mut bytes } = frame;
         let Ok(size) = u32::try_from(bytes.len()) else {
@@ -63,7 +63,7 @@ impl FrameStore {
             for old in dropped {
                 inner.frames.remove(&old);
             }
-            // The limit counts what a frame needs, not what was reserved for it.
+            // The limit counts the bytes of frames, so unused capacity is given back.
             bytes.shrink_to_fit();
             inner.frames.entry(chunk).or_insert_with(|| Arc::new(bytes));
         }
@@ -71,13 +71,13 @@ impl FrameStore {
         true
     }
 
-    /// A frame, if it is here.
+    /// The frame of a chunk, if it is kept.
     #[must_use]
     pub fn get(&self, chunk: Chunk) -> Option<Arc<Vec<u8>>> {
         self.inner().frames.get(&chunk).cloned()
     }
 
-    /// The chunks that are here.
+    /// The chunks with a kept frame.
     #[must_use]
     pub fn held(&self) -> Bits {
         self.inner().shelf.held().clone()
@@ -89,19 +89,19 @@ impl FrameStore {
         self.chunks
     }
 
-    /// Bytes in memory.
+    /// Bytes of all kept frames.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.inner().shelf.bytes()
     }
 
-    /// Most bytes in memory; 0 for an agent that has too little memory to serve.
+    /// Limit of these bytes; 0 for an agent that has too little memory to serve other agents.
     #[must_use]
     pub fn limit_bytes(&self) -> u64 {
         self.limit
     }
 
-    /// Completes after a frame was kept.
+    /// Completes after a further frame was kept.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }

@@ -30,7 +30,7 @@ pub enum TicketRefusal {
     /// No key of the control plane has signed it, or it is no ticket.
     #[error("the ticket has no valid signature of the control plane")]
     Unsigned,
-    /// It gives no right at this agent.
+    /// The ticket gives no right at this agent.
     #[error("{0}")]
     Refused(Refusal),
 }

@@ -71,7 +71,7 @@ impl Hello {
     }
 }
 
-/// What the agent that is asked makes of a hello or, later, of its ticket.
+/// The asked agent's decision on a hello or, later, on its ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Welcome {
     Yes,
@@ -93,7 +93,7 @@ impl Welcome {
         (Self::Full, 8),
     ];
 
-    /// Its byte. Each value is in the table, which a test shows.
+    /// The byte of this decision. A test shows that the table has each value.
     pub(crate) fn byte(self) -> u8 {
         let known = Self::ALL.iter().find(|(welcome, _)| *welcome == self);
         known.map_or(u8::MAX, |(_, byte)| *byte)
@@ -110,12 +110,13 @@ impl Welcome {
 const REQUEST_CHUNK: u8 = 1;
 const REQUEST_LOOK: u8 = 2;
 
-/// What an agent asks for.
+/// A request of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
     /// The frame of a chunk.
     Chunk(Chunk),
-    /// What the other agent holds. The set is what the asking agent holds, the number the requests that wait there.
+    /// The chunks that the other agent holds. The set has the chunks that the asking agent holds; the number is the count
+    /// of requests that wait at the asking agent.
     Look(Bits, u8),
 }
 

@@ -11,7 +11,7 @@ use super::spec::{DomainId, DomainSpec};
 struct Takes {
     profiles: u32,
     watts: u64,
-    /// By feed: the number of profiles whose load rises, and the minimum load of one of them then.
+    /// By feed: the number of profiles with a load that rises at its loss, and the minimum of these risen loads.
     risen: BTreeMap<u32, (u32, u64)>,
 }
 
@@ -49,7 +49,7 @@ fn limits(trial: &Trial, items: &[(&Profile, u32)]) -> BTreeMap<u32, u32> {
     }
     let limit = |(domain, takes): (u32, Takes)| {
         let risen = takes.risen.iter().map(|(&feed, &(profiles, load))| {
-            // A node whose load does not rise takes its present load.
+            // A node without a risen load takes its present load.
             (
                 feed,
                 if profiles == takes.profiles {

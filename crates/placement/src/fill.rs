@@ -58,7 +58,7 @@ fn ranges(quotas: &[Quota], kept: &[u32], size: u32) -> Option<Vec<(u32, u32)>> 
     ranges.iter().all(|range| range.0 <= size).then_some(ranges)
 }
 
-/// Racks with the fewest free nodes come first, so that full racks stay whole.
+/// Racks with the fewest free nodes come first, so that racks with only free nodes stay free.
 fn items<'a>(view: &View<'a>, quotas: &[Quota]) -> Vec<Item<'a>> {
     let mut items = Vec::new();
     for (at, quota) in quotas.iter().enumerate() {

@@ -77,7 +77,7 @@ pub(super) struct Unit {
     pub links: Mask,
     /// `links` in counted form.
     pub counted: Mask,
-    /// Uplinks out of order.
+    /// Broken uplinks.
     pub broken: Mask,
 }
 
@@ -88,8 +88,8 @@ pub(super) struct Group {
     pub hosts: Mask,
 }
 
-/// What decides about a request for nodes of a profile. A decision reads the traits of thousands of profiles: they lie side by
-/// side in memory, without pointers.
+/// What decides about a request for nodes of a profile. A decision reads the traits of thousands of profiles: they lie side
+/// by side in memory, without pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Traits {
     pub sku: u32,

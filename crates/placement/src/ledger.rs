@@ -18,7 +18,7 @@ pub(super) struct Ledger {
     pub heat: Vec<HeatUse>,
     /// The customers on each domain, for circuits only.
     pub circuits: Vec<Tenants>,
-    /// The customers whose heat each cooling unit takes.
+    /// The customers with heat on each cooling unit.
     pub cooling: Vec<Tenants>,
     /// Load of each customer, in watts.
     pub customers: HashMap<CustomerId, u64>,
@@ -52,7 +52,7 @@ pub(super) struct Tenants {
     list: Vec<Tenant>,
     /// The customers in `list`.
     users: Customers,
-    /// Those of them that require it for themselves alone.
+    /// The customers in `list` that require the circuit or cooling unit for themselves alone.
     owners: Customers,
 }
 

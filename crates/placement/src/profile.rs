@@ -25,7 +25,7 @@ pub(super) struct Profile {
     pub labels: Vec<u32>,
     /// Whether the node lacks a rail or has exchanged rails.
     pub impaired: bool,
-    /// The parts whose budgets can run short.
+    /// The loads on budgets that can run short.
     pub tight: Tight,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Tight {
 }
 
 impl Profile {
-    /// Stores the parts whose domain or cooling unit is marked as possibly short.
+    /// Stores the loads on domains and cooling units that are marked as possibly short.
     pub fn mark_tight(&mut self, domains: &[bool], cooling: &[bool]) {
         let on = |known: &[bool], at: u32| known.get(at as usize).copied().unwrap_or(true);
         self.tight = Tight {

@@ -33,7 +33,7 @@ pub(super) struct Cost {
     free: u32,
 }
 
-/// The minimum number of units for so many nodes. `None`: no fabric has enough nodes.
+/// The minimum number of units for this number of nodes. `None`: no fabric has enough nodes.
 pub(super) fn fewest_units(view: &View) -> Option<usize> {
     let fabrics = view.hall.fabrics.iter();
     fabrics.filter_map(|fabric| fewest_of_fabric(view, fabric)).min()
@@ -309,8 +309,8 @@ fn offers(view: &View, fabric: &Fabric, k: u32) -> (Mask, Vec<Offer>) {
     (common, offers.filter(|o| !o.units.is_empty()).collect())
 }
 
-/// Pods with up to `size` units each whose spines have enough cores in common. The last pod gives the rest. Error: the
-/// number of nodes found, if they do not suffice.
+/// Pods with up to `size` units each, and with enough cores in common above their spines. The last pod gives the remaining
+/// nodes. Error: the number of nodes found, if they do not suffice.
 fn even_pods(view: &View, fabric: &Fabric, (common, offers): (Mask, &[Offer]), size: usize) -> Result<Proposal, u32> {
     let hall = view.hall;
     let spines = fabric.wirings.spines;

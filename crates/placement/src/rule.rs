@@ -10,9 +10,9 @@
 //! may have more links than its nodes need: (3,2,1) works with links (3,3,1). A single unit needs no links. Next to a
 //! big unit, the small ones decide: (28,4) needs four links on each side.
 //!
-//! **Three levels.** A colour is a spine's index in its pod. Spines with the same index connect to the same cores:
-//! their plane. In each plane the same rule applies, with pods as units and cores as spines: a pod whose units have `d`
-//! links to that spine, of `D` links in all pods, needs `min(d, D - d)` links up.
+//! **Three levels.** A colour is a spine's index in its pod. Spines with the same index connect to the same cores: their
+//! plane. In each plane the same rule applies, with pods as units and cores as spines: if the units of a pod have `d` links
+//! to that spine, of `D` links in all pods, the pod needs `min(d, D - d)` links up.
 //!
 //! The shapes come from Zahavi et al., "Links as a Service", ANCS 2016, and Smith and Lowenthal, "Jigsaw", HPDC 2021.
 //! Those papers use exactly as many links as a unit has nodes, and allow no smaller units except the odd one.

@@ -15,7 +15,7 @@ pub(super) struct Even {
     pub units: Vec<u32>,
     /// Number of units in each pod.
     pub pods: Vec<Demand>,
-    /// Uplinks free on all units, of spines whose planes have room, in counted form.
+    /// Uplinks that are free on all units and lead to spines with room in their planes, in counted form.
     pub common: Mask,
 }
 

@@ -1,7 +1,7 @@
 //! Converts a site into the hall that placement works on.
 //!
-//! Nodes, SKUs, customers and power domains have the same ids as in the site. [`rackwright_site::power::Ledger`] then checks the
-//! limits that placement does not know: outlets, phases, rack limits, and feeds that share a letter.
+//! Nodes, SKUs, customers and power domains have the same ids as in the site. [`rackwright_site::power::Ledger`] then
+//! checks the limits that placement does not know: outlets, phases, rack limits, and feeds that share a letter.
 
 use std::collections::{BTreeMap, BTreeSet};
 

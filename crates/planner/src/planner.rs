@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `reconcile` | finds nodes that both accept: the next search omits nodes that the ledger refuses |
 //! | `scarce` | what nodes draw from the power domains that are short |
-//! | `broken` | links out of order, and the clusters that use them |
+//! | `broken` | broken links, and the clusters that use them |
 //! | `live` | growth, shrinking, swaps, nodes out of service, and earlier reservations |
 //! | `named` | a placement by the names of nodes and switches, which outlive a version of the site file |
 

@@ -93,7 +93,7 @@ pub struct ReplacedPort {
 /// Faults by id.
 pub type Faults = BTreeMap<String, Fault>;
 
-/// Compares a discovered fabric with the site's plan. `up` has the nodes whose system should run.
+/// Compares a discovered fabric with the site's plan. `up` has the nodes that should have a running system.
 ///
 /// If most links run at one rate that differs from the site, that rate counts as correct. The difference becomes one
 /// fault without affected cables.
@@ -350,8 +350,8 @@ fn of_cable(
             port_fault(site, &names[0], &cables, fault.text.clone()),
         )];
     }
-    // Impaired are ports connected to a missing device, slow ports, and another adapter's ports: no partition has their
-    // GUIDs. A port with a wrong cable still has a link.
+    // These ports are impaired: ports without a link, slow ports, and the ports of another adapter, which no partition
+    // contains. A port with a wrong cable still has a link.
     let is_slow = matches!(fault.kind, FaultKind::WrongSpeed | FaultKind::WrongWidth);
     let is_keyless = fault.replacements.iter().any(|other| !other.ports.is_empty());
     let impairs = is_dark || is_slow || is_keyless;

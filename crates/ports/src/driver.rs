@@ -16,7 +16,7 @@ pub struct Applied {
     pub reading: SwitchReading,
 }
 
-/// A switch whose ports can be set and read.
+/// A switch with ports that can be set and read.
 #[async_trait]
 pub trait PortDriver: fmt::Debug + Send + Sync {
     /// The name of the switch in the site.

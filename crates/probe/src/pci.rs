@@ -73,7 +73,7 @@ fn aer_total(text: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The bridge above a device: the folder that its own lies in.
+/// The bridge above a device: the parent of the device's folder.
 fn parent(device: &Path) -> Option<String> {
     let own = fs::canonicalize(device).ok()?;
     let above = own.parent()?.file_name()?.to_string_lossy().into_owned();

@@ -119,8 +119,8 @@ pub struct Scrubber {
 }
 
 impl Scrubber {
-    /// A scrubber with some known values. They are replaced everywhere, in any letter case. The user name may be a common word,
-    /// so it is replaced only where it is a whole segment of a path, and in properties that name users.
+    /// A scrubber with some known values. They are replaced everywhere, in any letter case. The user name may be a common
+    /// word, so it is replaced only where it is a whole segment of a path, and in properties that name users.
     pub fn new(known: &[String], user: &str) -> Self {
         let mut scrubber = Self::default();
         let known = known

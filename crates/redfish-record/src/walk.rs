@@ -29,8 +29,8 @@ struct Walk<'a> {
 }
 
 impl Recording {
-    /// Reads everything reachable from the root, unchanged: see [`scrubbed`](Self::scrubbed). The walk leaves out schemas and
-    /// registries (published by the standard), sessions, and all but the first entries of logs. `progress` receives the
+    /// Reads everything reachable from the root, unchanged: see [`scrubbed`](Self::scrubbed). The walk leaves out schemas
+    /// and registries (published by the standard), sessions, and all but the first entries of logs. `progress` receives the
     /// number of resources read and the number known to be left.
     ///
     /// # Errors

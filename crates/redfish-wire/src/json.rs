@@ -23,8 +23,8 @@ pub fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     (!found.is_null()).then_some(found)
 }
 
-/// A trimmed, non-empty string; a number is converted to text. The zeros with which some BMCs fill up a serial number are trimmed
-/// too.
+/// A trimmed, non-empty string; a number is converted to text. The zeros with which some BMCs fill up a serial number are
+/// trimmed too.
 pub fn text(value: &Value, path: &[&str]) -> Option<String> {
     let is_filling = |c: char| c.is_whitespace() || c == '\0';
     match at(value, path)? {

@@ -1,4 +1,4 @@
-//! The conversation with one BMC: HTTP requests over connections whose certificate is pinned, a login, and a limit for
+//! The conversation with one BMC: HTTP requests over connections with a pinned certificate, a login, and a limit for
 //! everything that a BMC can send.
 //!
 //! [`wire::Wire`] sends a request and repeats it by a policy, and [`session::Login`] proves the client's identity. All

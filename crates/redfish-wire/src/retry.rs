@@ -70,8 +70,8 @@ pub(crate) fn next_pause(
     }
 }
 
-/// The pause that `Retry-After` requests: seconds, or a date relative to the answer's own `Date`. The clocks of BMCs are years
-/// off, so a date without a `Date` header is ignored.
+/// The pause that `Retry-After` requests: seconds, or a date relative to the answer's own `Date`. The clocks of BMCs are
+/// years off, so a date without a `Date` header is ignored.
 pub(crate) fn requested_pause(retry_after: &str, date: Option<&str>) -> Option<Duration> {
     let text = retry_after.trim();
     if let Ok(seconds) = text.parse() {

@@ -125,7 +125,7 @@ struct Deadline {
 }
 
 impl Deadline {
-    /// Adds the time that so many bytes may take.
+    /// Adds the time that this number of bytes may take.
     fn extend(&mut self, bytes: usize) {
         let more = Duration::from_secs_f64(bytes as f64 / BODY_RATE as f64);
         self.limit += more;
@@ -167,8 +167,8 @@ impl Answer {
         upgraded.map_err(|source| SendError(Cause::Body(source)))
     }
 
-    /// Limits the time of the body from now on; each [`BODY_RATE`] bytes that arrive add a second. The limit of the whole answer
-    /// stays.
+    /// Limits the time of the body from now on; each [`BODY_RATE`] bytes that arrive add a second. The limit of the whole
+    /// answer stays.
     pub(crate) fn limit_body(&mut self, limit: Duration) {
         self.body = Some(Deadline {
             limit,

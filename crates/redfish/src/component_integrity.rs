@@ -28,7 +28,7 @@ const TEXT_MAX: usize = 512 * 1024;
 /// How long a component may take to sign. A GPU takes some seconds.
 const SIGNING: Duration = Duration::from_secs(60);
 
-/// A component whose firmware is measured by SPDM.
+/// A component that measures its firmware by SPDM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComponentIntegrity {
     /// Link to the measured resource; the `ComponentIntegrity` resource itself if it names none.

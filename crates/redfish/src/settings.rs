@@ -34,8 +34,8 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// Limit for one request with its answer. Some BMCs need tens of seconds.
     pub request_timeout: Duration,
-    /// Concurrent requests of a client without shared gates, if the profile has no value, clamped to 1..=4: a GB200 BMC allows
-    /// at most four.
+    /// Concurrent requests of a client without shared gates, if the profile has no value, clamped to 1..=4: a GB200 BMC
+    /// allows at most four.
     pub max_concurrent: usize,
     /// The gates that all clients of a program share: clients of the same BMC share its limit of concurrent requests
     /// (two, or the profile's value) and pause together when the BMC does not answer. None for a single client.
@@ -45,8 +45,8 @@ pub struct Settings {
     pub body_timeout: Duration,
     /// Longest time for an operation that reads many resources: an inventory, readings, a probe, a collection.
     pub walk_timeout: Duration,
-    /// A walk ends when it has taken longer than `walk_grace` plus `walk_pace` for each requested resource. A BMC with dripping
-    /// answers is given up after some minutes, and a slow BMC with hundreds of resources is read to the end.
+    /// A walk ends when it has taken longer than `walk_grace` plus `walk_pace` for each requested resource. A BMC with
+    /// dripping answers is given up after some minutes, and a slow BMC with hundreds of resources is read to the end.
     pub walk_grace: Duration,
     /// See `walk_grace`.
     pub walk_pace: Duration,

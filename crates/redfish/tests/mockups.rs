@@ -1,8 +1,8 @@
 //! The client against recorded services of real BMCs.
 //!
-//! The recordings are small ones in this repository. `RACKWRIGHT_MOCKUPS=DIR` takes the whole recordings from `DIR`, which has
-//! a folder for each machine with `redfish/v1/.../index.json` (or `.../index.json`), as the BMC answered. Expected values are
-//! the same for both, except the number of log entries.
+//! The recordings are small ones in this repository. `RACKWRIGHT_MOCKUPS=DIR` takes the whole recordings from `DIR`, which
+//! has a folder for each machine with `redfish/v1/.../index.json` (or `.../index.json`), as the BMC answered. Expected
+//! values are the same for both, except the number of log entries.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 

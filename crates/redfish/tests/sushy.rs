@@ -1,5 +1,5 @@
-//! The client against `sushy-emulator`, with its fake driver and with libvirt's test driver: a BMC of independent origin, over
-//! TLS and with a password.
+//! The client against `sushy-emulator`, with its fake driver and with libvirt's test driver: a BMC of independent origin,
+//! over TLS and with a password.
 //!
 //! `RACKWRIGHT_SUSHY` may name a `sushy-emulator`, with its `python` in the same folder. Otherwise `tests/venv.sh` makes a
 //! virtual environment below the target folder. That needs `python3` with `venv`, a package index, and for libvirt Debian's

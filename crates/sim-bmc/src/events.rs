@@ -1,5 +1,5 @@
-//! The event service: a stream (DSP0266, "Server-sent events") that reports changes of the machine's power. Subscriptions can
-//! be listed and deleted, but no events are sent to them.
+//! The event service: a stream (DSP0266, "Server-sent events") that reports changes of the machine's power. Subscriptions
+//! can be listed and deleted, but no events are sent to them.
 
 use super::host::Host;
 use super::reply::Fault;

@@ -47,7 +47,7 @@ pub struct UpdateSettings {
     pub simple: bool,
     /// How long an update takes.
     pub lasts: Duration,
-    /// How long the BMC is away when it restarts with its new firmware.
+    /// How long the BMC does not answer when it restarts with its new firmware.
     pub restarts: Duration,
     /// The number of valid logins that it refuses after that restart.
     pub refuses: u32,

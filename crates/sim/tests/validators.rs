@@ -127,7 +127,7 @@ fn text(output: &Output) -> String {
     )
 }
 
-/// The file below `folder` whose name has this ending.
+/// The file below `folder` with a name that has this ending.
 fn find(folder: &Path, end: &str) -> Option<PathBuf> {
     std::fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
         let path = entry.path();

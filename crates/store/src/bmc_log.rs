@@ -124,8 +124,8 @@ impl WriteTx {
         Ok(taken)
     }
 
-    /// Stores the outcome; false: another request has replaced this one. `row` must repeat the former reading where the work read
-    /// none.
+    /// Stores the outcome; false: another request has replaced this one. `row` must repeat the former reading where the
+    /// work read none.
     ///
     /// # Errors
     /// The database failed.

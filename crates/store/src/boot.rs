@@ -94,8 +94,8 @@ impl Store {
         rows.iter().map(unknown_machine).collect()
     }
 
-    /// MAC addresses of no enrolled node that were last seen with this SMBIOS UUID, the newest first, at most `limit`. Any host
-    /// on the network can send the UUID.
+    /// MAC addresses of no enrolled node that were last seen with this SMBIOS UUID, the newest first, at most `limit`. Any
+    /// host on the network can send the UUID.
     ///
     /// # Errors
     /// The database failed.

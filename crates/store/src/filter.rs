@@ -165,7 +165,7 @@ pub struct NodePlace {
 }
 
 impl NodePlace {
-    /// The place of a text that `to_string` made. None: the text is of no place in this order.
+    /// The place of a text that `to_string` made. None: the text is not a place of this order.
     #[must_use]
     pub fn parse(order: NodeOrder, text: &str) -> Option<Self> {
         let (id, value) = text.split_once(' ').unwrap_or((text, ""));
@@ -241,7 +241,7 @@ impl Conditions {
     }
 }
 
-/// The SQL of a node's health in words, as of `rackwright_grpc::health`: the fault that an operator has to settle first.
+/// The SQL of a node's health in words, as in `rackwright_grpc::health`: the fault that an operator has to settle first.
 pub(crate) fn health(kind: Kind) -> String {
     let (refused, bmc) = match kind {
         Kind::Sqlite => (

@@ -5,9 +5,9 @@ use crate::filter::{Clause, Filter, Term};
 /// Most terms of a filter.
 const TERMS_MAX: usize = 32;
 
-/// Parses an AIP-160 filter: clauses joined by AND, each of terms joined by OR. `FIELD = VALUE OR FIELD != VALUE AND ...`: OR
-/// binds closer than AND (<https://google.aip.dev/160>); a clause may stand in parentheses. Values may be quoted. `check`
-/// returns the fault of a field's value.
+/// Parses an AIP-160 filter: clauses joined by AND, each of terms joined by OR. `FIELD = VALUE OR FIELD != VALUE AND ...`:
+/// OR binds closer than AND (<https://google.aip.dev/160>); a clause may stand in parentheses. Values may be quoted.
+/// `check` returns the fault of a field's value.
 ///
 /// # Errors
 /// The fault, with its place.

@@ -91,8 +91,8 @@ impl Store {
         rows.iter().map(member).collect()
     }
 
-    /// Invited members with a newest certificate that ends after `now` and by `until`, if no event has warned of that end yet.
-    /// Members of an identity provider have certificates for hours, and log in again.
+    /// Invited members with a newest certificate that ends after `now` and by `until`, if no event has warned of that end
+    /// yet. Members of an identity provider have certificates for hours, and log in again.
     ///
     /// # Errors
     /// The database failed.
@@ -193,8 +193,8 @@ pub(crate) fn member(row: &Row) -> Result<MemberRecord> {
 
 impl WriteTx {
     /// Adds a member with the epoch `epoch`, or changes the role of an existing member, who keeps the epoch. Returns the
-    /// member's epoch. Returns None and changes nothing if the name belongs to a member of another customer or of the site, or
-    /// to a member who logs in by an OpenID Connect provider.
+    /// member's epoch. Returns None and changes nothing if the name belongs to a member of another customer or of the site,
+    /// or to a member who logs in by an OpenID Connect provider.
     ///
     /// # Errors
     /// The database failed.

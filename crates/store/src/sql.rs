@@ -1,8 +1,8 @@
 //! One interface to both databases: a statement with its parameters in, rows out.
 //!
 //! Statements for SQLite run on the calling thread: one takes a few microseconds, far less than waking another thread and
-//! back. Statements on many rows, which may take long, go `blocking` to a blocking thread, and so do statements that wait for
-//! the disk (`group.rs`). PostgreSQL is reached by sqlx.
+//! back. Statements on many rows, which may take long, go `blocking` to a blocking thread, and so do statements that wait
+//! for the disk (`group.rs`). PostgreSQL is reached by sqlx.
 
 use std::borrow::Cow;
 use std::sync::Arc;

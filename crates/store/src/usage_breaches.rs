@@ -1,5 +1,5 @@
 //! Breaches of isolation that concerned clusters, for the usage of their customers: one row for each breach and cluster, in
-//! whole seconds. The rows outlive the breach and the cluster. A breach at ports whose cluster is unknown has one more row,
+//! whole seconds. The rows outlive the breach and the cluster. A breach at ports of an unknown cluster has one more row,
 //! without a customer and a cluster.
 
 use rackwright_lifecycle::usage::second_of;
@@ -88,8 +88,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Adds to the usage that the breach concerned ports whose cluster is unknown, since `since`. Without effect if the
-    /// usage has it already.
+    /// Adds to the usage that the breach has concerned ports of an unknown cluster since `since`. No effect if the usage
+    /// has this row already.
     ///
     /// # Errors
     /// The database failed.

@@ -6,7 +6,8 @@
 //! of PCRs (platform configuration registers) and over data chosen by the control plane.
 //!
 //! - [`client`] and [`device`] talk to a TPM. The agent uses them.
-//! - [`credential`], [`quote`], [`log`], [`firmware`], [`measured`] and [`program`] need no TPM. The control plane uses them.
+//! - [`credential`], [`quote`], [`log`], [`firmware`], [`measured`] and [`program`] need no TPM. The control plane uses
+//!   them.
 //!
 //! [`medium`] serves machines without a TPM: only the machine's BMC can insert the medium with the secret, and the
 //! proof is bound to the same session as a quote.

@@ -165,7 +165,7 @@ impl<'a> Log<'a> {
         values
     }
 
-    /// The first of the registers 0 to 7 whose value differs from the replay.
+    /// The first of the registers 0 to 7 with a value other than in the replay.
     #[must_use]
     pub fn differs(&self, values: &Values) -> Option<u8> {
         let replayed = self.replay();

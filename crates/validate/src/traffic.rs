@@ -12,7 +12,7 @@ use crate::carried::{CarriedProgram, FOLDERS, SEND_LIMIT, shortened};
 use crate::ssh::{Output, RunLimits, Session, SshError, SshTarget};
 
 const SCRIPT: &str = include_str!("traffic.sh");
-/// Limit for quick steps.
+/// Time limit of a step, without the time of measurements.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Most bytes of an answer.
 const OUTPUT_MAX_BYTES: usize = 256 * 1024;
@@ -98,12 +98,12 @@ pub enum Transport {
 /// The result of one lane.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub struct Measured {
-    /// The lane's name in the order.
+    /// The lane's name, as in the request.
     pub lane: String,
     /// The transport used.
     #[serde(default)]
     pub transport: Transport,
-    /// Why RDMA was not used, where the order named an adapter.
+    /// Why RDMA was not used, if the request named an adapter.
     #[serde(default)]
     pub no_rdma: Option<String>,
     /// Why the measurement failed.
@@ -115,12 +115,12 @@ pub struct Measured {
     /// From the server to the machine.
     #[serde(default)]
     pub received: Option<Rate>,
-    /// The time of a byte there and back.
+    /// The round-trip time of a message.
     #[serde(default)]
     pub round_trip: Option<RoundTrip>,
 }
 
-/// The received bytes of one direction.
+/// The rate of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct Rate {
     /// Rate in 10^9 bits a second.

@@ -14,7 +14,7 @@ const WAIT_MAX: Duration = Duration::from_secs(64);
 const WINDOW: Duration = Duration::from_secs(600);
 /// Most calls of an API key at once.
 const BURST: f64 = 200.0;
-/// Calls of an API key in a second, for long.
+/// Calls of an API key in a second, on average.
 const RATE: f64 = 50.0;
 /// Least time between two writes of the use of a session.
 const USE: Duration = Duration::from_secs(60);
@@ -22,7 +22,7 @@ const USE: Duration = Duration::from_secs(60);
 const UNKNOWN: Duration = Duration::from_secs(10);
 /// Unknown secrets of one address at once.
 const UNKNOWN_BURST: f64 = 50.0;
-/// Unknown secrets of one address in a second, for long.
+/// Unknown secrets of one address in a second, on average.
 const UNKNOWN_RATE: f64 = 1.0;
 /// Most remembered addresses, keys or sessions. Beyond this number, the oldest are forgotten.
 const REMEMBERED: usize = 10_000;
@@ -148,7 +148,7 @@ impl Budget {
 }
 
 impl CallLimiter {
-    /// Limits of the calls at once, and of those in a second for long.
+    /// Limits of the calls in a burst, and of the calls on average in a second.
     #[must_use]
     pub fn new(limits: (f64, f64)) -> Self {
         let entries = Mutex::default();

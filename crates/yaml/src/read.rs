@@ -14,9 +14,9 @@ const MAX_LINE: usize = 80;
 /// Whether an error quotes the lines around the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quote {
-    /// It does.
+    /// The error quotes the lines.
     Lines,
-    /// It does not: a line may hold a secret.
+    /// The error quotes nothing: a line may hold a secret.
     Nothing,
 }
 

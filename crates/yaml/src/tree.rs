@@ -1,4 +1,4 @@
-//! YAML as trees in which every value has its place.
+//! YAML as trees. Every value has its place: file, line and column.
 
 use std::fmt;
 

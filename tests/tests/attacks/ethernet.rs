@@ -1,5 +1,5 @@
-//! Networks of switch ports. The attacker is a customer who tries to stay in a machine's network, a switch that does not do what
-//! it reports, a person who moves a port by hand, and a host on the boot network.
+//! Networks of switch ports. The attacker is a customer who tries to stay in a machine's network, a switch that does not do
+//! what it reports, a person who moves a port by hand, and a host on the boot network.
 
 use std::net::{SocketAddrV4, UdpSocket};
 use std::path::Path;

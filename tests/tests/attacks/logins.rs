@@ -18,7 +18,7 @@ pub fn now_s() -> i64 {
     now.expect("after 1970").as_secs().try_into().expect("in this era")
 }
 
-/// A control plane whose members log in at a provider of the test.
+/// A control plane with members that log in at a provider of the test.
 async fn start(dir: &Path) -> (Console, Provider) {
     let provider = Provider::start(now_s).await;
     let secret = dir.join("client-secret");

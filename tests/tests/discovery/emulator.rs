@@ -1,8 +1,8 @@
 //! A BMC of independent origin: `sushy-emulator` with its fake driver, and with libvirt's test driver, over TLS and with a
 //! password.
 //!
-//! `RACKWRIGHT_SUSHY` may name an emulator for the fake driver; otherwise `tests/venv.sh` makes an environment below the target
-//! folder, which needs `python3` with `venv`, a package index, and for libvirt Debian's `python3-libvirt`.
+//! `RACKWRIGHT_SUSHY` may name an emulator for the fake driver; otherwise `tests/venv.sh` makes an environment below the
+//! target folder, which needs `python3` with `venv`, a package index, and for libvirt Debian's `python3-libvirt`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

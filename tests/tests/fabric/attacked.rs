@@ -202,8 +202,8 @@ impl Attacked {
         assert!(report.contains("; clusters alpha, beta;"), "{report}");
     }
 
-    /// The file ends in the middle of the last partition: OpenSM reads it without a complaint, and the ports that are left out
-    /// lose their key.
+    /// The file ends in the middle of the last partition: OpenSM reads it without a complaint, and the ports that are left
+    /// out lose their key.
     async fn truncated_file(&mut self) {
         let keys = keys_of_clusters(&self.site, &self.model, &["alpha", "beta"]);
         let (_, last) = keys.last_key_value().expect("two keys");
@@ -303,8 +303,8 @@ impl Attacked {
         self.judge_seen("a second subnet manager", at, &breaches).await;
     }
 
-    /// Makes an attack while rackwrightd stands still, so that its next check finds all of the attack. Returns the time before
-    /// the attack.
+    /// Makes an attack while rackwrightd stands still, so that its next check finds all of the attack. Returns the time
+    /// before the attack.
     async fn strike(&mut self, attack: impl AsyncFnOnce(&mut Lab)) -> SystemTime {
         let pid = self.site.pid();
         process::freeze(pid);
@@ -331,8 +331,8 @@ impl Attacked {
         panic!("{attack} is not seen in {TRIES} tries: {:?}", self.breaches());
     }
 
-    /// Waits until an attack is seen as these kinds, and checks by the stored times that the first check after the attack saw
-    /// it.
+    /// Waits until an attack is seen as these kinds, and checks by the stored times that the first check after the attack
+    /// saw it.
     async fn seen(&self, attack: &str, at: SystemTime, kinds: &[&str]) {
         let is_seen = |hall: &Self| {
             let new = hall.new_breaches();
@@ -396,8 +396,8 @@ impl Attacked {
         self.remember();
     }
 
-    /// The customer of a concerned cluster has an event at the start and one at the end of each breach, about no other cluster.
-    /// Other customers have none.
+    /// The customer of a concerned cluster has an event at the start and one at the end of each breach, about no other
+    /// cluster. Other customers have none.
     fn customer(&self, attack: &str, cluster: &str, is_concerned: bool) {
         let mut events = self.events_of(Some(cluster));
         events.retain(|event| text(event, "kind").contains("isolation"));

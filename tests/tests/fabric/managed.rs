@@ -187,9 +187,9 @@ impl Hall {
         ports
     }
 
-    /// Reads every port of every fabric, past rackwrightd: the ports of each cluster have its key, and no other port has it.
-    /// Each manager has the ports of its own fabric only, and the OpenSM of the storage fabric is as at the start. Returns the
-    /// keys in each fabric.
+    /// Reads every port of every fabric, past rackwrightd: the ports of each cluster have its key, and no other port has
+    /// it. Each manager has the ports of its own fabric only, and the OpenSM of the storage fabric is as at the start.
+    /// Returns the keys in each fabric.
     async fn isolated(&self, clusters: &[&str]) -> BTreeMap<&'static str, BTreeMap<u16, BTreeSet<Guid>>> {
         let wanted = keys_of_clusters(&self.site, &self.model, clusters);
         let mut all = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Parts of the fabric that are replaced under clusters of customers: cables, an adapter, and a leaf switch. None of it is a
-//! breach. A cluster whose port is concerned is degraded, and ready again when the port was read with the key.
+//! Parts of the fabric that are replaced under clusters of customers: cables, an adapter, and a leaf switch. None of it is
+//! a breach. A cluster is degraded if one of its ports is concerned, and ready again when the port was read with the key.
 
 use std::time::SystemTime;
 
@@ -115,8 +115,8 @@ impl Attacked {
         self.no_breach("a replaced cable between switches").await;
     }
 
-    /// A leaf switch is replaced: clusters with ports there are degraded while it is off. When the new switch has the cables,
-    /// their ports have the keys again, and the fault names the GUID until the site file has it.
+    /// A leaf switch is replaced: clusters with ports there are degraded while it is off. When the new switch has the
+    /// cables, their ports have the keys again, and the fault names the GUID until the site file has it.
     pub(super) async fn replaced_switch(&mut self) {
         let mut leaves = self.model.switches.iter();
         let leaf = leaves.find(|switch| switch.role == SwitchRole::Leaf && switch.rail == Some(RAIL));

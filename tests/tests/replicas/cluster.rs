@@ -172,7 +172,7 @@ impl Replica {
         }
     }
 
-    /// Starts the replica, with repetitions while the database is away.
+    /// Starts the replica, with repetitions while the database is unavailable.
     pub async fn start(&mut self) {
         let begun = Instant::now();
         while !self.try_start().await {

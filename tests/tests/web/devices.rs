@@ -1,4 +1,5 @@
-//! `rackwright login --oidc` at a real OpenID Connect provider: the npm package `oidc-provider`. curl is the person's browser.
+//! `rackwright login --oidc` at a real OpenID Connect provider: the npm package `oidc-provider`. curl is the person's
+//! browser.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};

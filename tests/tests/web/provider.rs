@@ -14,7 +14,8 @@ use crate::browser::{Browser, TEST_LIMIT};
 /// Accounts of the provider, with their groups.
 const ACCOUNTS: &str = r#"{"ann": ["staff", "ops"], "operator": ["ops"], "uma": ["staff"]}"#;
 
-/// A control plane whose members log in at a provider, and the provider. `further` are settings of `web.oidc`: `field: value, `.
+/// A control plane with members that log in at a provider, and the provider. `further` are settings of `web.oidc`:
+/// `field: value, `.
 pub async fn start(dir: &Path, further: &str) -> (Console, Child) {
     let port = free_port();
     let secret = dir.join("client-secret");

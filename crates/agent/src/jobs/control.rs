@@ -42,7 +42,7 @@ impl StopReason {
     }
 }
 
-/// State shared by a job's thread and the desk.
+/// State that a job's thread and the job runner share.
 pub struct JobControl {
     stop: AtomicU8,
     flag: Arc<AtomicBool>,

@@ -1,8 +1,8 @@
-//! The desk accepts jobs, checks them against the ledger, runs one at a time, and keeps reports until they are sent.
+//! The job runner accepts jobs, checks them against the ledger, runs one at a time, and keeps reports until they are sent.
 //!
 //! Each job runs in its own thread. A task waits for it, enforces the deadline and records the outcome. A job that does not
-//! end in time (a drive hangs in the kernel) is reported as failed, `deadline`. The desk stays busy until its thread ends,
-//! because no other job may touch the drives meanwhile.
+//! end in time (a drive hangs in the kernel) is reported as failed, `deadline`. The job runner stays busy until its thread
+//! ends, because no other job may touch the drives meanwhile.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -27,7 +27,7 @@ use crate::machine::Machine;
 
 /// Deadline of a job without one.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(24 * 3600);
-/// Time between the deadline and the moment when the desk gives up on the job.
+/// Time between the deadline and the moment when the job runner gives up on the job.
 const DEADLINE_GRACE: Duration = Duration::from_secs(60);
 /// Time limit for sending the report of a power action.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -80,7 +80,7 @@ pub struct JobRunner {
 }
 
 impl JobRunner {
-    /// Creates a desk with an open ledger.
+    /// Creates a job runner with an open ledger.
     pub fn new(machine: Arc<Machine>, ledger: Ledger) -> Arc<Self> {
         let inner = Inner {
             ledger,
@@ -204,7 +204,7 @@ impl JobRunner {
         tokio::spawn(Arc::clone(self).supervise(job, credentials, control).in_current_span());
     }
 
-    /// Runs the job in a thread until it ends or the desk gives up.
+    /// Runs the job in a thread until it ends or the job runner gives up.
     async fn supervise(self: Arc<Self>, job: Job, credentials: Option<Credentials>, control: Arc<JobControl>) {
         let operation = job.operation.clone();
         let deadline = if job.deadline_s == 0 {
@@ -262,7 +262,7 @@ impl JobRunner {
         }
     }
 
-    /// Records the outcome and queues its report. The desk becomes free at the moment when the report becomes visible.
+    /// Records the outcome and queues its report. The job runner becomes free at the moment when the report becomes visible.
     fn record_outcome(
         &self,
         operation: &str,

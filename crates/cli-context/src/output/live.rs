@@ -13,7 +13,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Draws on `term` if it can be redrawn.
+    /// Draws on `term` if `enabled`; otherwise draws nothing.
     pub fn new(term: Term, enabled: bool) -> Self {
         Self {
             term: enabled.then_some(term),
@@ -21,11 +21,12 @@ impl Live {
         }
     }
 
+    /// Whether drawings are shown.
     pub fn enabled(&self) -> bool {
         self.term.is_some()
     }
 
-    /// Rows and columns of the drawing area; generous without a terminal.
+    /// Rows and columns of the terminal; 1000 of each without a terminal.
     pub fn size(&self) -> (usize, usize) {
         self.term.as_ref().map_or((1000, 1000), |term| {
             let (rows, columns) = term.size();
@@ -47,7 +48,7 @@ impl Live {
             text.push_str("\x1b[K\n");
         }
         text.push_str("\x1b[J");
-        // If the terminal has gone away, the program ends elsewhere.
+        // A failed write is ignored: the result of the command does not depend on the drawing.
         let _ = term.write_str(&text);
         self.drawn = fitting.len();
     }

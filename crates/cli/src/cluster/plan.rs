@@ -48,7 +48,7 @@ struct Planned {
 struct Found {
     nodes: Vec<String>,
     spares: Vec<String>,
-    /// None: the control plane does not report them.
+    /// None: a plan of the control plane, which reports no links.
     wiring: Option<Wiring>,
     watts: f64,
     picture: String,

@@ -185,7 +185,7 @@ fn count(ids: &[String]) -> String {
 /// What a question says before an act that destroys or interrupts something.
 #[derive(Debug)]
 pub struct Warning {
-    /// Begins the error if nobody can be asked: "this destroys ...".
+    /// Begins the error if there is no terminal to ask on: "this destroys ...".
     pub does: String,
     /// The question's sentence.
     pub question: String,

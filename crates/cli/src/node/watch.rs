@@ -24,7 +24,7 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Pause between two drawings of the screen.
 const REDRAW: Duration = Duration::from_millis(500);
 
-/// Most nodes whose progress is read. Further nodes show the cause of their wait instead.
+/// Most nodes with progress. Further nodes show the cause of their wait instead.
 const PROGRESS_NODES_MAX: usize = 32;
 
 /// `rackwright node watch`

@@ -99,7 +99,7 @@ fn csv(breaches: &[UsageBreach]) -> Csv<7> {
     csv
 }
 
-/// A breach at ports whose cluster is unknown has no customer.
+/// A breach at ports of an unknown cluster has no customer.
 fn or_unknown(name: &str) -> &str {
     if name.is_empty() { "unknown" } else { name }
 }

@@ -143,11 +143,11 @@ fn slot(inventory: &Inventory, port: Guid) -> Option<&str> {
 /// By node: when the reading of its BMC began, and what the BMC listed. `None`: it is being read.
 type Readings = HashMap<NodeId, (Timestamp, Option<BmcPorts>)>;
 
-/// Recent readings of BMCs, which go on beside the comparisons.
+/// Recent readings of BMCs. They run in parallel with the comparisons.
 #[derive(Debug, Default)]
 pub(super) struct Listings(Mutex<Readings>);
 
-/// What to do about the ports that a BMC lists.
+/// The state of the reading of a BMC's ports.
 enum Listing {
     /// They were read.
     Known(BmcPorts),

@@ -109,7 +109,7 @@ pub struct PortKeys {
     pub is_in_place: bool,
 }
 
-/// What a check found of one kind.
+/// The findings of one kind in a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The kind.
@@ -147,7 +147,7 @@ pub struct Concerned {
     pub named: Vec<Guid>,
     /// Clusters by uid.
     pub clusters: BTreeMap<String, ConcernedCluster>,
-    /// When the breach was first seen at a port whose cluster is unknown. None: at no such port.
+    /// When the breach was first seen at a port of an unknown cluster. None: at no such port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_since: Option<Timestamp>,
 }

@@ -114,8 +114,8 @@ pub(super) async fn run_round(
                 if problem.is_empty() {
                     row.checked_at = Some(now);
                 }
-                // Without a subnet manager no port of its fabric was read. If ports of other fabrics were, the next check goes
-                // on after them.
+                // Without a subnet manager no port of its fabric was read. If ports of other fabrics were, the next check
+                // goes on after them.
                 if problem.is_empty() || has_read {
                     row.last_port = last_port;
                 }

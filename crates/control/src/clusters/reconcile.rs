@@ -23,7 +23,7 @@ use super::partitions::{Fabric, loaded};
 use super::watch;
 use crate::clusters::Clusters;
 
-/// Between two checks for changes by other replicas.
+/// Interval of the checks for changes by other replicas.
 const LOOK: Duration = Duration::from_secs(2);
 /// Another replica takes over after this time without a sign of this one, in seconds: longer than any change takes.
 pub(super) const LEASE_S: i64 = 900;
@@ -246,7 +246,7 @@ impl Failure {
     }
 }
 
-/// The lease of the fabric. A replica that stood still past the end of its lease stops before its next write: another
+/// The lease of the fabric. A replica that was paused past the end of its lease stops before its next write: another
 /// replica may have brought newer partitions to the fabric.
 #[derive(Debug, Clone)]
 struct Lease {

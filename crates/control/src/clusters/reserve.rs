@@ -376,8 +376,8 @@ pub fn contended() -> ReserveError {
     ))
 }
 
-/// Puts another node in the place of a lost one. The nodes `out` are out of order, too: a spare among them replaces no node.
-/// An obstacle is stored with the cluster.
+/// Puts another node in the place of a lost one. The nodes `out` are lost or faulty too: a spare among them replaces no
+/// node. An obstacle is stored with the cluster.
 ///
 /// # Errors
 /// The database failed, or a concurrent change won.

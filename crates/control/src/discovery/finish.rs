@@ -59,7 +59,7 @@ pub fn known_node(record: &NodeRecord) -> KnownNode {
 pub struct Nodes {
     /// The nodes in the form in which they are compared with findings.
     pub known: Vec<KnownNode>,
-    /// Address and certificate by node name. A node whose BMC was never contacted has no entry.
+    /// Address and certificate by node name. A node has no entry if its BMC was never contacted.
     pins: HashMap<NodeId, (String, String)>,
 }
 

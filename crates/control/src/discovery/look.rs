@@ -1,4 +1,4 @@
-//! The look at one address: does it answer, is it Redfish over TLS, and only then: which machine is it.
+//! Examines one address: whether it answers, whether it is Redfish over TLS, and only then which machine it is.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;

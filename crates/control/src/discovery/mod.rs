@@ -175,7 +175,7 @@ async fn take_up(core: &Arc<Core>, tasks: &mut Tasks) -> Result<(), StoreError> 
         let task = tasks.running.spawn(async move {
             if let Err(error) = work(&core, &id, found).await {
                 tracing::warn!(discovery = id.as_str(), %error, "a discovery was interrupted; it is taken up again");
-                // A pause before the next try: the database is away.
+                // A pause before the next try: the database is unavailable.
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         });

@@ -1,4 +1,4 @@
-//! One reading of one thing, in the form of the site's calculations.
+//! Reads one node, PDU or cooling unit, and converts the answer to the readings of the site's calculations.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const DETECTORS: usize = 64;
 /// Most circuits kept of each side of a PDU.
 const CIRCUITS: usize = 48;
 
-/// Kind of thing that is read.
+/// Kind of the read equipment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     Node,

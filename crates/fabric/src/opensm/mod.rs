@@ -26,7 +26,7 @@ use crate::fence::{Fence, Unshared};
 use crate::manager::{Applied, FabricManager, Inspection, ManagerFault, Master, Proof, Reading};
 use log::{Follower, LogEvent};
 
-/// Between two looks at OpenSM while it is expected to sweep.
+/// Interval of the checks whether OpenSM still runs, while a sweep is awaited.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// How to find the OpenSM process.
@@ -78,7 +78,7 @@ impl OpenSm {
     /// Applies partitions from a text of another author, parsed as strictly as this program's own.
     ///
     /// # Errors
-    /// [`FabricError::Conf`] if OpenSM would not read the text as it is meant; else those of [`FabricManager::apply`].
+    /// [`FabricError::Conf`] if OpenSM could read the text differently; else those of [`FabricManager::apply`].
     pub async fn apply_text(&self, text: &str) -> Result<Applied, FabricError> {
         let wanted = partition::parse(text)?;
         self.apply(&wanted, &Unshared).await
@@ -161,7 +161,8 @@ impl OpenSm {
         Ok((reading, ports))
     }
 
-    /// Whether OpenSM reads its file and sets the keys of ports. True if no subnet manager answers: OpenSM may be starting.
+    /// Checks that OpenSM reads its file and sets the keys of ports. Ok if no subnet manager answers: OpenSM may be
+    /// starting.
     ///
     /// # Errors
     /// [`FabricError::NoManager`] and [`FabricError::ForeignMaster`], which say why not.
@@ -211,7 +212,8 @@ impl OpenSm {
                 Ok(Ok(LogEvent::Refused(line))) => return Err(ApplyError::Refused(line)),
                 Ok(Ok(LogEvent::SubnetUp)) => {}
             }
-            // The finished sweep may have begun before the signal: the ports decide, and otherwise the next sweep.
+            // The finished sweep may have begun before the signal. So the tables of the ports decide, after this sweep or a
+            // later one.
             let (reading, ports) = self.read().await.map_err(ApplyError::of_reading)?;
             let found = compare(wanted, &reading.managers, ports, &reading.tables);
             if found.is_empty() {
@@ -251,7 +253,7 @@ enum ApplyError {
     /// OpenSM does not run, another subnet manager is the master, or this process must not go on. OpenSM reads the changed
     /// file when it starts, or is the master again.
     Unread(FabricError),
-    /// OpenSM could not read it; the log line.
+    /// OpenSM could not read the file. The argument is the line of its log.
     Refused(String),
     /// Ports have other keys.
     Mismatch(Vec<partition::Difference>),
@@ -403,7 +405,7 @@ impl FabricManager for OpenSm {
 }
 
 impl OpenSm {
-    /// The tables of the differing ports, as far as they count.
+    /// The tables of the differing ports that a second reading confirms.
     async fn differing(&self, differences: &[partition::Difference], reading: Reading) -> Reading {
         let mut tables = Tables::default();
         for difference in differences {

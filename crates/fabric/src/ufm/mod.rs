@@ -205,7 +205,8 @@ impl Ufm {
         })
     }
 
-    /// The tables by UFM's own records, of the ports that UFM has in its fabric. Members of a partition may be in another one.
+    /// The tables by UFM's own records, of the ports that UFM has in its fabric. Members of a partition may be in another
+    /// one.
     async fn recorded_tables(&self) -> Result<Reading, FabricError> {
         let answer = self.client.get("resources/pkeys", &[("guids_data", "true")]).await?;
         let mut read: BTreeMap<Guid, Vec<u16>> =

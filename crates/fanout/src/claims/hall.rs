@@ -413,7 +413,7 @@ impl Hall {
             .collect()
     }
 
-    /// One agent alone cannot put another one out.
+    /// A single agent cannot exclude another one.
     fn accused(&mut self, reporter: AgentNo, agent: AgentNo, note: impl FnOnce(&mut Agent) -> Option<AgentNo>) -> bool {
         if !self.knows(reporter) || reporter == agent {
             return false;
@@ -422,7 +422,7 @@ impl Hall {
         before.is_some_and(|first| first != reporter)
     }
 
-    /// An agent would take so many chunks.
+    /// An agent offers to fetch this many chunks.
     pub(super) fn wants(&mut self, agent: AgentNo, wanted: u32, now: Moment) {
         let mates = self
             .agent(agent)

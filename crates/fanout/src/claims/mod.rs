@@ -56,20 +56,20 @@ const NEED: u8 = 2;
 pub struct Grant {
     /// The agent that fetches the chunk.
     pub agent: AgentNo,
-    /// What is fetched.
+    /// The chunk.
     pub chunk: Chunk,
-    /// Where from.
+    /// The source of the chunk.
     pub from: Outside,
-    /// Until when. After this time another agent may get the same grant.
+    /// The end of the grant. After this time another agent may get the same grant.
     pub lease: Moment,
 }
 
-/// What the origin gave.
+/// Counts of the chunks that the origin delivered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OriginCounts {
-    /// Chunks, in all.
+    /// All chunks.
     pub chunks: u64,
-    /// Of these, chunks that it gave before.
+    /// Of these, chunks that the origin had delivered before.
     pub again: u64,
     /// Of these, chunks for agents that reach no peer.
     pub for_alone: u64,
@@ -110,7 +110,7 @@ impl ClaimTable {
         }
     }
 
-    /// What the origin gave so far.
+    /// The counts of the origin so far.
     #[must_use]
     pub fn origin(&self) -> OriginCounts {
         self.origin
@@ -189,7 +189,7 @@ impl ClaimTable {
         now.plus(expected.times(2).plus(LEASE_EXTRA))
     }
 
-    /// What an agent holds for others now.
+    /// Replaces the set of chunks that an agent holds for others.
     fn report(&mut self, agent: AgentNo, held: &Bits) {
         let (new, gone) = self.hall.report(agent, held);
         for chunk in new {

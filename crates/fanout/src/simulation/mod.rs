@@ -1,4 +1,4 @@
-//! A hall whose agents and claim table decide with the code of this crate, and whose network is simulated.
+//! A simulated hall: its agents and its claim table decide with the code of this crate, on a simulated network.
 //!
 //! Time goes in steps of an eighth of the time that one chunk takes on a link. Each agent sends at most one eighth of a
 //! chunk in a step and receives at most one; the origin has one such link. A message to a peer takes one step, one to the
@@ -20,26 +20,26 @@ pub const STEPS_PER_CHUNK: u32 = 8;
 /// Time that one chunk takes on a link: 4 MiB at 1 Gb/s.
 pub const CHUNK_TIME: Span = Span::micros(33_600);
 
-/// What is simulated.
+/// The simulated hall.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hall {
-    /// Agents.
+    /// Number of agents.
     pub agents: u32,
-    /// Chunks of the image.
+    /// Number of chunks of the image.
     pub chunks: u32,
-    /// Agents of a rack.
+    /// Number of agents of a rack.
     pub rack: u32,
-    /// Agents at a quarter of the speed, of 100.
+    /// Percentage of agents at a quarter of the speed.
     pub slow_percent: u32,
-    /// Agents that die midway, of 100.
+    /// Percentage of agents that die midway.
     pub die_percent: u32,
-    /// Starts are spread by chance over this many times the time of one agent.
+    /// Starts are spread at random over this many times the time of one agent.
     pub spread: u32,
-    /// The claim table is lost when this part of the image's time has passed, of 100; 0: never.
+    /// The claim table is lost when this percentage of the image's time has passed; 0: never.
     pub lose_table_percent: u32,
     /// Peers that answer with wrong bytes, of 1,000.
     pub liars_per_mille: u32,
-    /// The seed of everything that is by chance.
+    /// The seed of everything that is random.
     pub seed: u64,
 }
 

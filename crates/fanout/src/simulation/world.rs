@@ -366,7 +366,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What `agent` learns of `other`, by a message that has just come.
+    /// Updates what `agent` knows about `other`, by a message that has just arrived.
     fn saw(&mut self, agent: u32, other: u32) {
         if agent == other || !self.is_up(agent) {
             return;

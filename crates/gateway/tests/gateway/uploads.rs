@@ -106,7 +106,7 @@ async fn fields_that_do_not_fit_are_refused() {
     );
 }
 
-/// The answer to a `PUT` whose service reads one message and refuses the call.
+/// The answer to a `PUT` if the service reads one message and refuses the call.
 async fn refused_after_the_first_part(body: Body) -> Answer {
     let service = service_fn(|request: Request<Body>| async move {
         let mut body = request.into_body();

@@ -1,7 +1,7 @@
 //! Reads the fields that the audit shows from the bytes of a request.
 //!
-//! The layer around all services has the bytes and the path, so no method has to remember the audit. The bytes are
-//! hostile: depth, lengths and counts are bounded, and unreadable parts are left out.
+//! The layer around all services has the bytes and the path, so no method needs code for the audit. The bytes are hostile:
+//! depth, lengths and counts are bounded, and unreadable parts are left out.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -17,13 +17,13 @@ use crate::text::cut;
 
 /// The package of this project's messages.
 const OURS: &str = ".rackwright.v1.";
-/// Stands in place of a hidden value.
+/// The text in place of a hidden value.
 const LEFT_OUT: &str = "(left out)";
 /// Length of the gRPC frame header: a flag and the message length.
 const FRAME: usize = 5;
 /// Longest text that is shown, in bytes.
 const TEXT_MAX: usize = 256;
-/// Values of a repeated field that are shown, at most.
+/// Most values of a repeated field that are shown.
 const REPEATED_MAX: usize = 16;
 /// Deepest nesting of messages that is read.
 const DEPTH: usize = 6;
@@ -203,7 +203,8 @@ fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u32, Wire<'a>)> {
     Some((number, value))
 }
 
-/// Reads a message as far as its bytes go. With `is_shown` all fields are shown, as for the entries of a shown map.
+/// Reads a message up to the first invalid byte or the end. With `is_shown` all fields are shown, as for the entries of a
+/// shown map.
 fn read(name: &str, mut bytes: &[u8], is_shown: bool, depth: usize) -> Map<String, Value> {
     let mut read = Map::new();
     let Some(shape) = SCHEMA.messages.get(name).filter(|_| depth > 0) else {

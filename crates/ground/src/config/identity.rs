@@ -86,18 +86,19 @@ impl TryFrom<Vec<u8>> for ComparedRegisters {
 /// The requirements on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// For its TPM.
+    /// The requirement on its TPM.
     pub tpm: TpmRequirement,
-    /// For what it started.
+    /// The requirement on the software that it started.
     pub measured_boot: MeasuredBoot,
-    /// For its firmware.
+    /// The requirement on its firmware.
     pub firmware: FirmwarePolicy,
-    /// For its BMC.
+    /// The requirement on its BMC.
     pub bmc: BmcRequirement,
 }
 
 impl Policy {
-    /// Whether the BMC of this node has to deliver a secret to its machine. Not needed where an enrolled TPM is asked.
+    /// Whether the BMC of this node has to deliver a secret to its machine. Not needed for a node that has to show an
+    /// enrolled TPM.
     #[must_use]
     pub fn asks_bmc(self, record: &NodeRecord) -> bool {
         let is_by_tpm = self.tpm != TpmRequirement::None && !record.spec.tpm_ek.is_empty();

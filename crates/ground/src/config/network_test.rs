@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// The default name of the program, which lies beside this one.
+/// The default name of the program, which is in the same folder as this one.
 const PROGRAM: &str = "rackwright-traffic";
 
 /// How the network between the nodes of a cluster is tested.

@@ -17,7 +17,7 @@ pub struct Settings {
     pub interval_s: u32,
     /// First pause after a change or a failure, in seconds. It doubles with each look, up to the interval.
     pub recheck_s: u32,
-    /// Interval of looks at a node whose BMC sends events, in seconds.
+    /// Interval of looks at a node with a BMC that sends events, in seconds.
     pub streamed_s: u32,
     /// Most open event streams; 0: none.
     pub streams: usize,

@@ -22,8 +22,9 @@ pub struct Pending {
     pub secrets: LoginSecrets,
     /// The login has to end before this time.
     pub until: Timestamp,
-    /// The secret of the session that the browser had at the begin. The new session takes its place. The request that ends
-    /// the login comes from the provider's site, so the browser does not send this session's cookie then.
+    /// The secret of the session that the browser had when the login began. The new session replaces that session. The
+    /// request that ends the login comes from the site of the provider, so the browser does not send the cookie of the
+    /// former session with it.
     pub former: Option<SecretString>,
 }
 

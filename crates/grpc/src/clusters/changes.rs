@@ -16,8 +16,8 @@ use super::super::nodes::Nodes;
 use super::super::{convert, customer_view, doubts, names};
 use super::{Clusters, OPERATION_MIN, not_now};
 
-/// Faults of a deployment for a cluster in use: hostname and customer cannot change. Users' public keys, cloud-config and drive
-/// are part of the written image; their values are not checked here.
+/// Faults of a deployment for a cluster in use: hostname and customer cannot change. Users' public keys, cloud-config and
+/// drive are part of the written image; their values are not checked here.
 fn deployment_faults(deployment: &v1::Deployment) -> Vec<(String, String)> {
     let mut faults = Vec::new();
     if !deployment.hostname.is_empty() {

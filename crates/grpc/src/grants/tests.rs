@@ -23,8 +23,8 @@ use crate::tenancy::{join, lab};
 
 /// A method with long calls although it does not stream.
 const LASTS: &str = "OperationService/WaitOperation";
-/// Streaming methods that are not opened here: `GetSite` sends a site and ends, and `ApplySite` needs the turn of the
-/// member whose `PlanSite` is open.
+/// Streaming methods that are not opened here: `GetSite` sends a site and ends, and `ApplySite` needs the same turn as the
+/// open `PlanSite` of this member.
 const NOT_OPENED: &[&str] = &["SiteService/GetSite", "SiteService/ApplySite"];
 /// Longest delay until rights end on the replica that ends them.
 const AT_ONCE: Duration = Duration::from_secs(1);

@@ -47,7 +47,7 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 pub struct Process {
     /// Its index among the replicas.
     number: usize,
-    /// Of its present life, or the last one.
+    /// The core of its present process, or of the last one.
     pub core: Arc<Core>,
     /// The world as this replica reaches it.
     pub fake: Fake,

@@ -167,11 +167,11 @@ async fn begin(site: &Site, provider: &LoginProvider, head: &Parts) -> Result<Re
     Ok(response)
 }
 
-/// What the provider tells with the browser's return.
+/// The provider's answer, in the query of the URL to which it returns the browser.
 #[derive(Debug)]
 enum Returned {
     Answer(Answer),
-    /// The provider's word for its failure.
+    /// The provider's name for its failure.
     Error(String),
 }
 
@@ -200,7 +200,7 @@ impl Returned {
     }
 }
 
-/// Ends a login: opens a session for the person whom the provider names.
+/// Ends a login: opens a session for the person that the provider names.
 async fn finish<S>(
     site: &Site,
     provider: &LoginProvider,
@@ -267,7 +267,7 @@ impl From<Failure> for Refusal {
     }
 }
 
-/// The login under way of this browser, and the person whom the provider names.
+/// This browser's login under way, and the person that the provider names.
 async fn identified(
     site: &Site,
     provider: &LoginProvider,

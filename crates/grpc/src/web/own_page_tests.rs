@@ -1,4 +1,4 @@
-//! The pages that may send a request with the cookie of a session, and the hosts whose refused logins are counted.
+//! The pages that may send a request with the cookie of a session, and the hosts for which refused logins are counted.
 
 use super::*;
 

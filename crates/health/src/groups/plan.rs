@@ -57,7 +57,7 @@ pub fn columns(rows: &[Vec<usize>]) -> Vec<Vec<usize>> {
     columns
 }
 
-/// The least whole number whose square reaches `nodes`, and at least 2.
+/// The square root of `nodes`, rounded up, and at least 2.
 fn width(nodes: usize) -> usize {
     (2..).find(|width| width * width >= nodes).unwrap_or(2)
 }

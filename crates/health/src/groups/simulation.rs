@@ -1,4 +1,5 @@
-//! Clusters with known faults and noisy tests, for the figures of the search: by seed, without randomness from outside.
+//! Simulated clusters with known faults and noisy tests, to measure how well the search finds the faults. The results
+//! depend only on the seed.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +15,11 @@ pub struct Simulated {
     pub leaves: Vec<Option<usize>>,
     /// Faulty nodes, each with its faulty element.
     pub bad: Vec<(usize, Element)>,
-    /// Faulty leaves: every test with a node below one and another node fails.
+    /// Faulty leaves: every test with a node below such a leaf fails.
     pub bad_leaves: Vec<usize>,
-    /// A leaf with faulty uplinks: every test with nodes on both sides fails.
+    /// A leaf with faulty uplinks: every test with nodes below this leaf and below another one fails.
     pub bad_uplinks: Option<usize>,
-    /// The share of tests with the wrong outcome, both ways.
+    /// The share of tests with the wrong outcome: faults that pass, and healthy groups that fail.
     pub noise: f64,
 }
 
@@ -33,7 +34,7 @@ impl Simulated {
         }
     }
 
-    /// With this many faulty nodes, chosen by the seed.
+    /// The same cluster with this many faulty nodes, chosen by `chance`.
     #[must_use]
     pub fn with_bad(mut self, count: usize, chance: &mut Chance) -> Self {
         let mut nodes = BTreeSet::new();
@@ -104,7 +105,7 @@ pub struct Figures {
     pub missed: usize,
     /// Culprits with the right element.
     pub right_element: usize,
-    /// Searches that could not separate nodes.
+    /// Culprits that are not a single node: a leaf, the network above the leaves, or one of several nodes.
     pub unresolved: usize,
     /// Tests of each search, ascending.
     pub tests: Vec<usize>,
@@ -160,14 +161,14 @@ impl Figures {
         share(self.right, self.right + self.missed)
     }
 
-    /// The value that a share of the searches does not exceed.
+    /// A quantile: the least value of an ascending list that this share of the values does not exceed.
     #[must_use]
     pub fn at(sorted: &[usize], share: f64) -> usize {
         let place = (sorted.len() as f64 * share).ceil() as usize;
         sorted.get(place.saturating_sub(1)).copied().unwrap_or_default()
     }
 
-    /// The share of searches with at most this many.
+    /// The share of values that are at most `most`.
     #[must_use]
     pub fn within(sorted: &[usize], most: usize) -> f64 {
         share(sorted.iter().filter(|count| **count <= most).count(), sorted.len())
@@ -183,7 +184,7 @@ fn share(part: usize, whole: usize) -> f64 {
 pub struct Chance(SplitMix64);
 
 impl Chance {
-    /// By seed.
+    /// A generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d;

@@ -16,9 +16,9 @@ pub struct LogEvent {
     pub kind: Kind,
     /// Its place in the line: a PCI address, a name, a label; empty: none.
     pub place: String,
-    /// What it means for the component.
+    /// Severity for the component.
     pub severity: Severity,
-    /// What helps.
+    /// The remedy.
     pub remedy: Remedy,
     /// The meaning, for people.
     pub meaning: String,

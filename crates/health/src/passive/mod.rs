@@ -41,9 +41,9 @@ pub const PASSIVE_CHECKS: [&str; 16] = [
 pub struct Fault {
     /// The component.
     pub component: Component,
-    /// What it means for the component.
+    /// Severity for the component.
     pub severity: Severity,
-    /// What helps, for people.
+    /// The remedy, for people.
     pub remedy: String,
     /// The evidence, for people.
     pub words: String,

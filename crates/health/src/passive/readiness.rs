@@ -1,4 +1,4 @@
-//! Settings that GPUs and adapters need for their rated speed together, each with its remedy.
+//! Settings of the host that GPUs and adapters need to reach their rated speed together. Each fault has a remedy.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,8 @@ use crate::facts::{Facts, Row};
 const SOURCE: &str = "NVIDIA, GPUDirect";
 /// The size of read requests that adapters need, in bytes.
 const READ_REQUEST: u32 = 4096;
-/// Bits of the access control (PCI Express, ACS): requests and completions between devices go up to the root.
+/// Bits of PCI Express Access Control Services (ACS), P2P Request Redirect and P2P Completion Redirect: traffic between
+/// devices goes through the root complex.
 const REDIRECT: u16 = 0x04 | 0x08;
 /// The checks of this module.
 const CHECKS: [&str; 6] = [
@@ -23,7 +24,7 @@ const CHECKS: [&str; 6] = [
     "readiness-numa",
 ];
 
-/// The checks of settings.
+/// Checks the settings. Without GPUs and adapters every check is "not applicable".
 pub(super) fn judge(facts: &Facts, devices: &[Device<'_>]) -> Vec<Finding> {
     let of = |role: Role| -> Vec<Device<'_>> {
         devices
@@ -51,7 +52,7 @@ pub(super) fn judge(facts: &Facts, devices: &[Device<'_>]) -> Vec<Finding> {
     if !gpus.is_empty() || !hcas.is_empty() {
         return findings;
     }
-    // What was read is shown, and judged only where it matters.
+    // The findings show the values, without a judgement.
     let idle = |finding: Finding| {
         let why = "neither a GPU nor an InfiniBand or RoCE adapter needs it".to_owned();
         Finding::without(finding.check, State::NotApplicable(why), finding.measured)
@@ -68,7 +69,7 @@ fn system(words: String, remedy: impl Into<String>) -> Vec<Fault> {
     }]
 }
 
-/// x86: no translation of addresses, or passthrough. Grace (aarch64): translation, as its links need it.
+/// x86 needs an IOMMU that does not translate (none, or passthrough). Grace (aarch64) needs translation for its links.
 fn iommu(host: &Row) -> Finding {
     const CHECK: &str = "readiness-iommu";
     let types: BTreeSet<&str> = host.all("iommu_type_").map(|(kind, _)| kind).collect();

@@ -56,7 +56,7 @@ pub enum Judgement {
         /// The node.
         node: String,
     },
-    /// The BMC belongs to a node whose known address does not answer.
+    /// The BMC belongs to a node, and the known address of this node does not answer.
     Moved {
         /// The node.
         node: String,
@@ -351,7 +351,7 @@ impl<'a> Nodes<'a> {
         Judgement::Known { node: known.id.clone() }
     }
 
-    /// The nodes that are this machine, and the nodes whose identity it contradicts.
+    /// The nodes that are this machine, and the nodes with an identity that contradicts it.
     fn relatives(&self, found: &BTreeSet<Evidence>, addresses: &BTreeSet<&str>) -> (BTreeSet<usize>, BTreeSet<usize>) {
         let (mut same, mut clashing) = (BTreeSet::new(), BTreeSet::new());
         for one in found {

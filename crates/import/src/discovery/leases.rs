@@ -48,7 +48,7 @@ pub fn parse_leases(text: &str) -> Result<Vec<Lease>, LeaseFault> {
         .map(str::trim)
         .find(|line| !line.is_empty() && !line.starts_with('#'));
     let is_known = match first {
-        // The file may have no active lease.
+        // An empty file is valid: the server has given no lease.
         None => true,
         Some(line) if line.starts_with("address,") => kea(text, line, &mut found)?,
         Some(_) => dnsmasq(text, &mut found)? || isc(text, &mut found)?,

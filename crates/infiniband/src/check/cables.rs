@@ -124,15 +124,15 @@ impl Search<'_> {
         }
     }
 
-    /// The wrong cable whose place this end of `cable` occupies.
+    /// The wrong cable that belongs in the place of this end of `cable`.
     fn occupant_of(&self, cable: LinkIx, end: PortRef) -> Option<LinkIx> {
         let far = self.view.found.far_end(self.view.place(end)?)?;
         let other = *self.slots.get(&far)?;
         (other != cable && self.wrong.contains(&other) && !self.reported.contains(&other)).then_some(other)
     }
 
-    /// Finds cables in each other's places: following each cable to the one whose place it occupies leads back to the
-    /// first.
+    /// Finds cables in each other's places: each cable occupies the place of the next one, and the last cable occupies the
+    /// place of the first.
     fn swaps(&mut self, faults: &mut Vec<CableFault>) {
         for first in self.wrong.clone() {
             if self.reported.contains(&first) {

@@ -12,8 +12,8 @@ use crate::plan;
 /// Minimum number of missing adapters of a node for a common finding, if other adapters of the node are seen.
 const MIN_GONE: usize = 3;
 
-/// Finds the devices. Returns the cables whose absence the findings explain, and the number of nodes that were recognised by
-/// their places only and have names of another scheme than the plan's.
+/// Finds the devices. Returns the cables that are absent because of the findings, and the number of nodes that were
+/// recognised by their places only and have names of another scheme than the plan's.
 pub(super) fn find(view: &View<'_>, faults: &mut Vec<CableFault>) -> (BTreeSet<LinkIx>, usize) {
     let mut silent = BTreeSet::new();
     missing_switches(view, faults, &mut silent);

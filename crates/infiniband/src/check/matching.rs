@@ -29,7 +29,7 @@ pub struct Matched {
 pub(super) struct Matching {
     found: Vec<Option<DeviceIx>>,
     planned: Vec<Option<DeviceIx>>,
-    /// Planned devices that were recognised by GUID or description, and exchanged devices whose place was found.
+    /// Planned devices that were recognised by GUID or description, and exchanged devices with a known place.
     identified: Vec<bool>,
     pub(super) counts: Matched,
 }

@@ -1,4 +1,4 @@
-//! Nodes and switches that were recognised by GUID, and whose descriptions have another name than the plan.
+//! Nodes and switches that were recognised by GUID and have another name in their description than in the plan.
 
 use std::collections::BTreeMap;
 

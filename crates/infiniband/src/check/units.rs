@@ -6,7 +6,7 @@ use crate::model::{DeviceIx, DeviceKind};
 use crate::name;
 use crate::plan::Plan;
 
-/// One switch, the planned adapters of one machine, or an adapter whose name tells no machine.
+/// One switch, the planned adapters of one machine, or an adapter with a name that names no machine.
 pub(super) struct Unit {
     /// The name of the machine or of the only device, as the plan writes it.
     pub(super) name: String,

@@ -1,4 +1,4 @@
-//! The level of each switch, and the switches that share those above them.
+//! The level of each switch, and groups of switches that share the switches above them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -73,7 +73,7 @@ fn view(fabric: &Fabric, ix: DeviceIx, levels: &BTreeMap<DeviceIx, u8>) -> Switc
 }
 
 /// The levels of switches. Leaves have level 1. Every other switch is one above the lowest switch that it is linked to.
-/// Switches without a path to a node have no level. A leaf without adapters is no core.
+/// Switches without a path to a node have no level. A leaf without adapters is not taken for a core.
 fn levels(fabric: &Fabric) -> BTreeMap<DeviceIx, u8> {
     let mut levels: BTreeMap<DeviceIx, u8> = leaves(fabric).into_iter().map(|leaf| (leaf, 1)).collect();
     let mut open: VecDeque<DeviceIx> = levels.keys().copied().collect();
@@ -92,8 +92,9 @@ fn levels(fabric: &Fabric) -> BTreeMap<DeviceIx, u8> {
     levels
 }
 
-/// Switches above the spines that a plan names leaves, and those that share at least two spines with a leaf, and more
-/// than half of the spines of both. A core is linked to the spines of several pods.
+/// Switches above the spines that are leaves without adapters: the plan names them leaves, or they share with a leaf at
+/// least two spines, which are more than half of the spines of each of the two. A core does not: it is linked to the spines
+/// of several pods.
 fn empty_leaves(fabric: &Fabric, levels: &BTreeMap<DeviceIx, u8>) -> Vec<DeviceIx> {
     let level = |ix: DeviceIx| levels.get(&ix).copied().unwrap_or(0);
     let switches_of = |ix: DeviceIx| -> BTreeSet<DeviceIx> {

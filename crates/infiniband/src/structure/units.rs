@@ -142,8 +142,9 @@ fn root(parent: &BTreeMap<DeviceIx, DeviceIx>, mut at: DeviceIx) -> DeviceIx {
 /// with a rail.
 pub(super) type LeafNumbers = BTreeMap<DeviceIx, (u16, (u32, u32))>;
 
-/// Rails that are certain count. Where a leaf has none of these, names that the kernel may have given anew count if three
-/// nodes agree, and have an adapter on each leaf of their unit: then a leaf is missing, not an adapter.
+/// Adapters with a certain rail decide. If a leaf has no such adapter, names that the kernel may have renumbered decide,
+/// under one condition: at least three nodes agree and have an adapter on each leaf of their unit. In that case a leaf is
+/// missing, not an adapter.
 fn leaf_numbers(
     machines: &Machines<'_>,
     attached: &[Attached],

@@ -100,7 +100,7 @@ fn pe_headers() -> Vec<u8> {
     pe
 }
 
-/// A FAT file system whose default boot file is the given EFI application.
+/// A FAT file system with the given EFI application as its default boot file.
 pub fn efi_volume(application: &[u8]) -> Vec<u8> {
     use std::io::{Cursor, Write};
     let mut volume = Cursor::new(vec![0_u8; 2 << 20]);

@@ -13,7 +13,7 @@ names! {
         Validating = "validating",
         /// In use by its customer.
         Ready = "ready",
-        /// In use, and one of its nodes is out of order.
+        /// In use, and one of its nodes is lost, has a faulty link, or has a port without the key.
         Degraded = "degraded",
         /// In use, and nodes join or leave it.
         Resizing = "resizing",
@@ -39,7 +39,7 @@ names! {
         Rebuilt = "rebuilt",
         /// Every node is handed over to its customer.
         HandedOver = "handedover",
-        /// One of its nodes is out of order.
+        /// One of its nodes is lost, has a faulty link, or has a port without the key.
         Degraded = "degraded",
         /// A request adds nodes or gives nodes back.
         Resized = "resized",

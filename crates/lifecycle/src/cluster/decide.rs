@@ -194,7 +194,7 @@ impl Ctx<'_> {
         (left > 0).then(|| self.recheck(Wait::Erase { nodes: left }))
     }
 
-    /// The first node that is out of order or to be replaced on request, and why.
+    /// The first node that is lost or faulty, or is to be replaced on request, and why.
     fn out_of_order(&self) -> Option<(NodeId, String)> {
         self.out_of_order_of(|_| true)
     }
@@ -235,7 +235,7 @@ impl Ctx<'_> {
         format!("network: {why}")
     }
 
-    /// Replaces a node that is out of order, unless the last search has just failed.
+    /// Replaces a lost or faulty node, unless the last search has just failed.
     pub(super) fn replace(&self) -> Option<Decision> {
         let (node, reason) = self.out_of_order()?;
         Some(self.replace_one(node, reason))
@@ -311,7 +311,8 @@ impl Ctx<'_> {
     /// The test of the network between the nodes, before the hand-over.
     fn network(&self) -> Option<Decision> {
         match &self.facts.network {
-            // A faulty node is out of order. Where no node can replace it, the nodes that passed are handed over meanwhile.
+            // `out_of_order` has the faulty nodes. If no node can replace one of them, the nodes that passed are handed
+            // over meanwhile.
             Network::Off | Network::Passed | Network::Faulty { .. } => None,
             Network::Untested => Some(Decision::Act(Effect::TestNetwork)),
             Network::Running(until) => Some(self.wait(Wait::NetworkTest, *until)),

@@ -12,7 +12,7 @@ impl Ctx<'_> {
             // The rollout is complete or was cancelled.
             return self.next_repair().unwrap_or_else(|| take_edge(Edge::Restored, ""));
         };
-        // Nodes that another image cannot mend. A missing replacement does not hold up the other nodes.
+        // Nodes that another image cannot repair. A missing replacement does not hold up the other nodes.
         let broken = self.out_of_order_of(|member| self.needs_replacement(member));
         if let Some(replace) = broken.map(|(node, why)| self.replace_one(node, why))
             && matches!(replace, Decision::Act(_))

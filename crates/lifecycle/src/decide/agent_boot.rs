@@ -10,7 +10,8 @@ use crate::effect::{BootTarget, Effect, Network};
 use crate::facts::{Agent, Attempt, Outcome, Power, Reading};
 use crate::time::Timestamp;
 
-/// The power-on whose boot may bring the agent now, by its index among the attempts of the present state.
+/// The power-on that began the boot from which the agent may come now, by its index among the attempts of the present
+/// state.
 ///
 /// The control plane made the power-on in this state, it succeeded or is under way, nothing has switched the machine since,
 /// and the power is not known to be off. None: a boot request or an agent comes from something other than the machine that
@@ -42,7 +43,7 @@ impl Ctx<'_> {
         self.agent_booted(booted_since, self.node.since)
     }
 
-    /// The power-on whose boot may bring the agent now.
+    /// The power-on that began the boot from which the agent may come now.
     pub(super) fn boot(&self) -> Option<&Attempt> {
         let attempts = &self.facts.attempts;
         expected_boot(self.node.state, attempts.iter(), &self.facts.power).map(|index| &attempts[index])

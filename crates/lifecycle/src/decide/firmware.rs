@@ -94,7 +94,7 @@ impl Ctx<'_> {
 }
 
 /// How a firmware update requested at `asked` ended: done, or given up with the message of the last failure, after `tries`
-/// failures or after one failure that a retry cannot mend. None while it is still in progress.
+/// failures or after one failure that a retry cannot fix. None while it is still in progress.
 #[must_use]
 pub fn firmware_outcome(facts: &Facts, requested_at: Timestamp, tries: usize) -> Option<Result<(), String>> {
     let mut failed = 0;

@@ -55,8 +55,8 @@ impl Ctx<'_> {
         Err(Decision::Act(away))
     }
 
-    /// The network of a node at rest. A node whose ports were never set keeps its network while its customer has the node:
-    /// the hand-over was before the control plane set ports.
+    /// The network of a node at rest. If the ports of a node were never set, the node keeps its network while its customer
+    /// has it: the hand-over was before the control plane set ports.
     pub(super) fn network_at_rest(&self) -> Line<()> {
         let claim = self.node.claim.as_ref();
         let handed_over = claim.is_some_and(|claim| claim.handed_over == Some(claim.deployment));

@@ -85,7 +85,7 @@ fn present(s: i64) -> Reading<Agent> {
     )
 }
 
-/// A machine that was switched on at the start of its state, and whose agent came a second later.
+/// A machine that was switched on at the start of its state. Its agent came a second later.
 fn booted() -> Facts {
     Facts {
         agent: present(1),

@@ -221,7 +221,7 @@ fn proxy_dhcp_with_secure_boot() {
     });
 }
 
-/// A rack behind a router whose relay agent is dnsmasq.
+/// A rack behind a router with dnsmasq as its relay agent.
 #[test]
 fn ovmf_behind_a_relay() {
     in_namespace("ovmf_behind_a_relay", async {

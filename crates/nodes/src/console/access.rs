@@ -18,7 +18,7 @@ pub fn holder(record: &NodeRecord) -> Holder {
     }
 }
 
-/// The owner of the recordings that are kept: the customer to whom the node was handed over, until the release is
+/// The owner of the recordings that are kept: the customer that has the node after the hand-over, until the release is
 /// requested or the node is reclaimed.
 #[must_use]
 pub fn claimant(record: &NodeRecord) -> Holder {
@@ -103,7 +103,7 @@ impl ConsoleAccess {
             Self::new(core, caller, &self.record.id, types).await
         };
         match now.await {
-            // A session stays while the database is away: no node changes hands without the database.
+            // A session stays while the database is unavailable: no node changes hands without the database.
             Err(ApiError::Store(error)) if error.is_retryable() => Ok(()),
             Err(error) => Err(error.to_string()),
             Ok(now) if now.record.uid != self.record.uid => Err("the node was enrolled again".into()),

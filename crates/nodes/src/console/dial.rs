@@ -122,7 +122,7 @@ async fn offer(core: &Core, record: &NodeRecord) -> Result<ConsoleOffer, BmcErro
     Ok(offer?)
 }
 
-/// For a BMC with Redfish whose console is only reachable over IPMI: opens it with the same account.
+/// Opens a console that a BMC with Redfish offers only over IPMI, with the same account.
 async fn by_sol(core: &Core, record: &NodeRecord, port: u16) -> Result<Line, LineError> {
     let address = &record.spec.bmc_address;
     let host = Url::parse(address)

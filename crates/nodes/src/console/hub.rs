@@ -355,7 +355,7 @@ async fn look(core: &Core, hub: &Hub, opened: &NodeRecord) -> Option<String> {
             hub.set(false, &Holder::default());
             Some("the node no longer exists".into())
         }
-        // No node changes hands while the database is away.
+        // No node changes hands while the database is unavailable.
         Err(_) => None,
     }
 }
@@ -370,8 +370,8 @@ async fn machine_changed(core: &Core, hub: &Hub, opened: &NodeRecord) -> String 
     }
 }
 
-/// Carries bytes in both directions until the line breaks or `machine_changed` ends it. Returns the reason, or `None` when the
-/// demand ended.
+/// Carries bytes in both directions until the line breaks or `machine_changed` ends it. Returns the reason, or `None` when
+/// the demand ended.
 async fn carry_bytes(
     line: Line,
     hub: &Hub,

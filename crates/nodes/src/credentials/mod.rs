@@ -1,5 +1,5 @@
-//! Accounts and passwords of BMCs. Own passwords are generated, proven, and changed in time and at reclaim. Factory
-//! passwords are kept sealed and tried without locking accounts.
+//! Accounts and passwords of BMCs. Rackwright's own passwords are generated, proven, and changed after some time and at
+//! reclaim. Factory passwords are kept sealed and tried without locking accounts.
 //!
 //! A change survives a crash at any point: the new password is stored, sealed, before the BMC receives it. The old one is
 //! deleted only after a new login with the new one. In between, no other request goes to the BMC, and both are tried, but

@@ -50,7 +50,7 @@ pub enum RevealError {
 /// The login of a BMC.
 #[derive(Debug)]
 pub struct Revealed {
-    /// Its address.
+    /// The BMC's address.
     pub address: String,
     /// The account.
     pub username: String,

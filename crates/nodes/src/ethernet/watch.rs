@@ -42,7 +42,7 @@ pub async fn run(core: Arc<Core>) {
 /// The watch of one process.
 struct Watch {
     core: Arc<Core>,
-    /// Switches whose last reading failed.
+    /// Switches with a failed last reading.
     silent: BTreeSet<String>,
     /// The switches of the present scan that are still to be read.
     left: Vec<String>,
@@ -55,7 +55,7 @@ struct Watch {
 struct SwitchScan {
     begun: Timestamp,
     readings: BTreeMap<String, SwitchReading>,
-    /// Number of switches whose reading has not ended.
+    /// Number of switches that are still being read.
     waiting: usize,
     /// Every switch answered, and its reading shows its behaviour.
     is_whole: bool,

@@ -100,8 +100,8 @@ pub struct Written {
 /// Reads the settings and writes those that differ from the wish. They take effect at the machine's next start.
 ///
 /// # Errors
-/// The BMC failed. [`RedfishError::UnfitSettings`] and [`RedfishError::NotOffered`] are permanent, and no setting was written
-/// then.
+/// The BMC failed. [`RedfishError::UnfitSettings`] and [`RedfishError::NotOffered`] are permanent, and no setting was
+/// written then.
 pub async fn apply(client: &BmcClient, wanted: &WantedSettings) -> Result<Written, RedfishError> {
     let seen = look(client, wanted).await?;
     let not_offered = |what: &str| RedfishError::NotOffered {

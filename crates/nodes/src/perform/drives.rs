@@ -24,8 +24,8 @@ pub(super) async fn read(core: &Core, record: &NodeRecord) -> EffectResult {
     })
 }
 
-/// Records the BMC's list. The inventory of an inspection has to agree with it: a node never becomes available with drives
-/// whose erase could not be certified.
+/// Records the BMC's list. The inventory of an inspection has to agree with it: otherwise the node would become available
+/// with drives that no erase certificate could cover.
 pub async fn recorded(core: &Core, record: &NodeRecord, found: Vec<KnownDrive>) -> EffectResult {
     let now = clock::now();
     let list = |source, drives| DriveList {

@@ -3,14 +3,14 @@
 //! The phases of a component, and how an update continues after this process or its machine ended in between:
 //! - *stored, not sent or not answered*: if the BMC has a new task, that task is followed. Without a new task, the BMC holds
 //!   nothing of the file that it would use, so the file is sent again.
-//! - *sent and in progress*: the address of its task is stored and read. A BMC that restarts loses the task; then the version
-//!   decides.
+//! - *sent and in progress*: the address of its task is stored and read. A BMC that restarts loses the task; then the
+//!   version decides.
 //! - *written and not running*: the activation is repeated, which is harmless.
 //! - *running*: the version reads as wanted. This is checked first, and nothing else is done.
 //!
-//! A begun component is finished before anything else, even if the wish has changed. A claimed machine is not restarted after
-//! its window: the component stays stored for the next window. A BMC that starts after its own update may refuse good logins
-//! for a while: that says nothing about its account.
+//! A begun component is finished before anything else, even if the wish has changed. A claimed machine is not restarted
+//! after its window: the component stays stored for the next window. A BMC that starts after its own update may refuse good
+//! logins for a while: that says nothing about its account.
 
 mod component_update;
 mod permits;

@@ -66,7 +66,8 @@ impl Against {
         Some(Box::new(baseline))
     }
 
-    /// The baseline, completed from the last reading, if parts are missing: nodes inspected by an older version have no baseline.
+    /// The baseline, completed from the last reading, if parts are missing: nodes inspected by an older version have no
+    /// baseline.
     pub(super) fn first_seen(&self, state: &BmcState, rules: &BmcRules) -> Option<Box<Baseline>> {
         let seen = uefi(state.uefi.as_ref().filter(|_| !rules.starts_again)?);
         let mut baseline = self.baseline.clone().unwrap_or_default();

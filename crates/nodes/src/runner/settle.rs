@@ -7,7 +7,7 @@ use rackwright_lifecycle::{OperationKind, State, Timestamp, account_outcome};
 use rackwright_store::{NodeRecord, OperationRow, StoreError, WriteTx};
 use tonic::Code;
 
-/// Ends the open operations of a node whose goal is reached, or out of reach.
+/// Ends those open operations of a node that have reached their goal or can no longer reach it.
 pub(super) async fn settle_operations(tx: &mut WriteTx, record: &NodeRecord, now: Timestamp) -> Result<(), StoreError> {
     for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
         let request = match operation.kind {

@@ -23,7 +23,8 @@ use crate::drives;
 use crate::effect_result::EffectResult;
 use crate::perform::{self, certify, power_event};
 
-/// Pause between two tries while the database is away: to store an effect's outcome, and at first to continue with a node.
+/// Pause between two tries while the database is unavailable: to store an effect's outcome, and at first to continue with a
+/// node.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause to continue with a node.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -372,8 +373,8 @@ async fn act(core: &Core, known: Known, mut row: EffectRow, nudge: &Notify) -> R
 /// The node after an effect, and the ended attempt.
 type Ended = Option<(NodeRecord, Attempt)>;
 
-/// Stores an effect's outcome. Repeats that while the database is away or contended: only this process knows the outcome,
-/// and until it is stored the node would wait for the effect's deadline.
+/// Stores an effect's outcome. Repeats that while the database is unavailable or contended: only this process knows the
+/// outcome, and until it is stored the node would wait for the effect's deadline.
 async fn store_result(
     core: &Core,
     begun: &NodeRecord,

@@ -15,7 +15,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whether the budget suffices for so many nodes of each item.
+    /// Whether the budget suffices for these numbers of nodes of each item.
     pub fn suffices(&self, most: &[u32]) -> bool {
         let take = |&(item, each): &(u32, u64)| each.saturating_mul(u64::from(most[item as usize]));
         let all = self

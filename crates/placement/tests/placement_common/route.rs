@@ -299,7 +299,8 @@ fn place_row(edges: &[Vec<bool>], row: usize, row_of: &mut [Option<usize>], seen
     false
 }
 
-/// A row for an urgent column: a free row, or one whose column is not urgent or finds another row.
+/// A row for an urgent column: a free row, the row of a column that is not urgent, or the row of a column that finds
+/// another row.
 fn place_column(
     edges: &[Vec<bool>],
     column: usize,

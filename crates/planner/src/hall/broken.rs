@@ -1,4 +1,4 @@
-//! Links out of order, as placement sees them.
+//! Broken links, as placement sees them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub(crate) enum Place {
     Spine(usize, usize),
 }
 
-/// A cable out of order: each affected position, with its broken links.
+/// A broken cable: each affected position, with its broken links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Broken {
     /// The label of the cable.

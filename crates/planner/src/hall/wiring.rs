@@ -143,7 +143,7 @@ impl Wiring {
     }
 }
 
-/// By fabric, a number that fabrics with mostly the same nodes share: rails or planes apart. Other fabrics count their
+/// By fabric, a number that fabrics with mostly the same nodes share (separate rails or planes). Other fabrics count their
 /// units on their own.
 fn alike(site: &Site) -> Vec<u32> {
     let mut sets = Sets::new(site.fabrics.len());

@@ -4,8 +4,8 @@
 //! single leaf shows which nodes are close. The unit is the leaves' `scalable_unit` if the site gives one, otherwise
 //! all leaves that share nodes. A pod is all units below the same spines, a fabric all pods below the same cores.
 //!
-//! Fabrics of the site that share nodes (rails or planes apart) number their units and pods together. Other fabrics may use the
-//! same numbers for other units. Storage fabrics have no groups.
+//! Fabrics of the site that share nodes (rails or planes apart) number their units and pods together. Other fabrics may use
+//! the same numbers for other units. Storage fabrics have no groups.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -232,8 +232,8 @@ impl Groups {
     }
 }
 
-/// `su01` if the site numbers all units uniquely, `pod1-su01` if unit numbers are unique only within a pod, and with the name
-/// of the fabric before it if they are unique only within a fabric.
+/// `su01` if the site numbers all units uniquely, `pod1-su01` if unit numbers are unique only within a pod, and with the
+/// name of the fabric before it if they are unique only within a fabric.
 fn unit_names(site: &Site, keys: impl ExactSizeIterator<Item = Key> + Clone) -> Vec<String> {
     let all = keys.len();
     let given: Vec<Numbers> = keys.clone().filter_map(given_numbers).collect();
@@ -256,8 +256,8 @@ fn unit_names(site: &Site, keys: impl ExactSizeIterator<Item = Key> + Clone) -> 
     keys.enumerate().map(name).collect()
 }
 
-/// `pod01` if the site numbers all pods, with the name of the fabric before it if the numbers are unique only within a fabric,
-/// `spine` if there is only one.
+/// `pod01` if the site numbers all pods, with the name of the fabric before it if the numbers are unique only within a
+/// fabric, `spine` if there is only one.
 fn pod_names(site: &Site, keys: impl ExactSizeIterator<Item = Key> + Clone) -> Vec<String> {
     let all = keys.len();
     let given: Vec<Numbers> = keys.clone().filter_map(given_numbers).collect();

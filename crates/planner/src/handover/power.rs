@@ -11,7 +11,7 @@ use super::{PackFile, file};
 use rackwright_site::model::{DomainId, Redundancy, Site};
 use rackwright_site::power::{Explanation, Scenario, capacity_watts, explain, node_heat, node_loads, watts};
 
-/// The input of all tables: the power paths of each member, in the order of the seats.
+/// The input of all tables: the power paths of each node, in the order of `facts.cluster_nodes`.
 struct Sheet<'a> {
     facts: &'a Facts<'a>,
     fed: Vec<Explanation>,

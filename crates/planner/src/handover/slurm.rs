@@ -12,8 +12,8 @@ use super::hostlist::compress;
 use super::text::yaml;
 use super::{PackFile, file, names};
 
-/// Share of the SKU's memory that every validated node has, in percent. Slurm takes a node out of use if it has less
-/// than its line states (slurm.conf(5), RealMemory).
+/// `RealMemory` of a node, in percent of the SKU's memory. Every validated node has this much. Slurm drains a node that has
+/// less than its `RealMemory` (slurm.conf(5)).
 const MEMORY_PERCENT: u64 = 95;
 
 /// The children of a switch in the topology.
@@ -51,8 +51,8 @@ pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
     files
 }
 
-/// The units. Also the pods if some pod has several of the units, and the fabrics if some fabric has several of the
-/// pods.
+/// The lines of the topology, from the bottom up: the units of the cluster; their pods, if a pod has several of these
+/// units; their fabrics, if a fabric has several of these pods.
 fn tree(facts: &Facts<'_>) -> Vec<(String, Children)> {
     let groups = &facts.groups;
     let mut units: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
@@ -178,7 +178,7 @@ fn nodes_conf(facts: &Facts<'_>) -> String {
     text
 }
 
-/// Such as ` Sockets=2 RealMemory=1992294 Gres=gpu:8`, as far as known.
+/// The hardware in a node's line, such as ` Sockets=2 RealMemory=1992294 Gres=gpu:8`. Unknown parts are left out.
 fn hardware(facts: &Facts<'_>, cluster_node: &ClusterNode<'_>) -> String {
     let part = |name: &str| cluster_node.sku.inventory.get(name).copied().filter(|count| *count > 0);
     let mut words = String::new();

@@ -282,7 +282,7 @@ impl<'a> Suspects<'a> {
         Some(Fault { parts, tests })
     }
 
-    /// The leaves whose uplinks all of these tests use.
+    /// The leaves with uplinks that all of these tests use.
     fn uplinks_of_all(&self, tests: &[usize]) -> Vec<Part> {
         let mut shared: Option<BTreeSet<usize>> = None;
         for at in tests {

@@ -55,7 +55,8 @@ impl Topology {
         }
     }
 
-    /// Nodes of a site with their cables, apart from cables to storage fabrics. An unknown name becomes a node without cables.
+    /// Nodes of a site with their cables, apart from cables to storage fabrics. An unknown name becomes a node without
+    /// cables.
     #[must_use]
     pub fn of_site(site: &Site, names: &[String]) -> Self {
         let mut topology = Self::bare(names);

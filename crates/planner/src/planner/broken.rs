@@ -1,4 +1,4 @@
-//! Links out of order. Placement no longer counts on their bandwidth.
+//! Broken links. Placement no longer counts on their bandwidth.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Configuration that root on the machine can leave on its BMC in band, and its removal.
 //!
-//! Unlike an inventory, this reading is strict: a list with an unreadable entry proves nothing, so its part counts as unread.
-//! Where the BMC can expand collections, each collection costs one request.
+//! Unlike an inventory, this reading is strict: a list with an unreadable entry proves nothing, so its part counts as
+//! unread. Where the BMC can expand collections, each collection costs one request.
 
 mod items;
 mod read;
@@ -18,7 +18,7 @@ pub use uefi::{Shown, UefiBootOption, UefiKey, UefiKeys, UefiSecureBoot, UefiSta
 pub enum StatePart {
     /// Local accounts.
     Accounts,
-    /// Directories whose accounts may log in, such as LDAP.
+    /// Directories with accounts that may log in, such as LDAP.
     Directories,
     /// SSH keys and certificates of our own account.
     Keys,

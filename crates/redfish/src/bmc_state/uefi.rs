@@ -1,7 +1,7 @@
 //! Firmware variables that decide what the machine starts: boot options and their order, Secure Boot and its keys.
 //!
-//! Root on the machine can change each of them. A BMC shows the values that the firmware reported at its last start, so a change
-//! from a running system may show only after the next start.
+//! Root on the machine can change each of them. A BMC shows the values that the firmware reported at its last start, so a
+//! change from a running system may show only after the next start.
 
 use rackwright_redfish_wire::address::last_segment;
 use rackwright_redfish_wire::error::RedfishError;
@@ -232,8 +232,8 @@ impl BmcClient {
         self.finish(&reply, self.settings().read_back_timeout).await
     }
 
-    /// Removes a key, unless another key has taken its place. If the BMC cannot remove a single key, the database is reset to
-    /// the factory keys.
+    /// Removes a key, unless another key has taken its place. If the BMC cannot remove a single key, the database is reset
+    /// to the factory keys.
     ///
     /// # Errors
     /// The BMC's refusal to remove the key.

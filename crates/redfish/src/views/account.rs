@@ -1,3 +1,5 @@
+//! The account service of a BMC, its accounts and roles.
+
 use rackwright_redfish_wire::address::last_segment;
 
 use super::view;

@@ -1,3 +1,5 @@
+//! Actions of resources: their targets, and the values that their parameters allow.
+
 use rackwright_redfish_wire::json;
 use serde_json::Value;
 

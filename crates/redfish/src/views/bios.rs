@@ -192,8 +192,8 @@ impl AttributeRule {
         Some((name, rule))
     }
 
-    /// The value that a text names: the value with this display name, else the text itself. A text that is a value's own name
-    /// names that value, whatever the display names of others are.
+    /// The value that a text names: the value with this display name, else the text itself. A text that is a value's own
+    /// name names that value, whatever the display names of others are.
     fn value_of<'a>(&'a self, text: &'a str) -> &'a str {
         if self.names.iter().any(|(value, _)| value == text) {
             return text;
@@ -207,7 +207,8 @@ impl AttributeRule {
         self.value_of(one) == self.value_of(other)
     }
 
-    /// The value that a text names, in the BMC's own spelling: its display name where the BMC shows `seen` so, else its name.
+    /// The value that a text names, in the BMC's own spelling: its display name where the BMC shows `seen` so, else its
+    /// name.
     pub fn spelled<'a>(&'a self, text: &'a str, seen: Option<&str>) -> &'a str {
         let value = self.value_of(text);
         let shows_display_names = seen.is_some_and(|seen| self.value_of(seen) != seen);

@@ -1,3 +1,5 @@
+//! The boot mode and the boot override of a system.
+
 use std::fmt;
 
 use serde::Serialize;

@@ -1,3 +1,5 @@
+//! Chassis, their power supplies and temperatures.
+
 use rackwright_redfish_wire::json;
 use serde::Serialize;
 use serde_json::Value;

@@ -1,3 +1,5 @@
+//! Parts of a system: processors, memory modules and drives.
+
 use super::view;
 
 view!(

@@ -1,3 +1,5 @@
+//! Cooling units, their coolant connectors and leak detectors.
+
 use rackwright_redfish_wire::json;
 use serde::Serialize;
 use serde_json::Value;
@@ -71,7 +73,7 @@ impl CoolantConnector {
         self.0.reading(&["FlowLitersPerMinute"]).filter(|flow| *flow >= 0.0)
     }
 
-    /// Whether it is in use.
+    /// Whether the connectors are in use.
     pub fn is_in_use(&self) -> bool {
         is_in_use(self.0.json())
     }

@@ -1,3 +1,5 @@
+//! The manager resource: the BMC itself.
+
 use super::view;
 
 view!(

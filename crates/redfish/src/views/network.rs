@@ -1,3 +1,5 @@
+//! Network interfaces and adapters of a system, and MAC addresses.
+
 use std::fmt;
 use std::str::FromStr;
 

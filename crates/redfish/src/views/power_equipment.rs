@@ -1,3 +1,5 @@
+//! Rack PDUs, floor PDUs and power shelves, with their circuits and outlets.
+
 use rackwright_redfish_wire::json;
 use serde::Serialize;
 use serde_json::Value;

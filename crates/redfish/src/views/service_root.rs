@@ -1,3 +1,5 @@
+//! The service root: vendor, version, and the links to all other resources.
+
 use super::view;
 
 view!(

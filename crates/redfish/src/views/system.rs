@@ -1,3 +1,5 @@
+//! The system resource: the machine and its power state.
+
 use std::fmt;
 
 use serde::Serialize;

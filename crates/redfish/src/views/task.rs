@@ -1,3 +1,5 @@
+//! Tasks of a BMC, and jobs of vendors.
+
 use rackwright_redfish_wire::extended::BmcMessages;
 use serde::Serialize;
 use serde_json::json;

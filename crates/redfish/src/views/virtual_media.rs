@@ -1,3 +1,5 @@
+//! Virtual drives, and the kinds of media that they take.
+
 use serde::Serialize;
 
 use super::action::Action;

@@ -1,5 +1,5 @@
-//! The emulator with a machine of libvirt's test driver, which exists only in the emulator's memory and is on at first. Debian's
-//! `python3-libvirt` includes the driver and its Python binding.
+//! The emulator with a machine of libvirt's test driver, which exists only in the emulator's memory and is on at first.
+//! Debian's `python3-libvirt` includes the driver and its Python binding.
 
 use std::collections::BTreeMap;
 

@@ -40,8 +40,8 @@ impl RecordedBmc {
         }
     }
 
-    /// Closes the client. With `UPDATE_RECORDINGS` the small recording gains the resources of this conversation, and those of
-    /// `compared`, which the test compares without the client.
+    /// Closes the client. With `UPDATE_RECORDINGS` the small recording gains the resources of this conversation, and those
+    /// of `compared`, which the test compares without the client.
     pub async fn close(self, compared: impl Fn(&str, &Value) -> bool) {
         self.client.close().await.unwrap();
         if reduce::is_wanted() {

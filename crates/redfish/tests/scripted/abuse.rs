@@ -1,5 +1,5 @@
-//! Hostile and broken answers to every public operation: each operation ends soon, uses little memory, and names the resource
-//! that it could not parse.
+//! Hostile and broken answers to every public operation: each operation ends soon, uses little memory, and names the
+//! resource that it could not parse.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

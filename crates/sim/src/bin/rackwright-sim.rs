@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// With the C library's allocator, allocations took a sixth of the CPU.
+/// With the C library's allocator, allocations took a sixth of the CPU time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -43,7 +43,7 @@ pub enum ImageData {
     Fetch,
 }
 
-/// A fleet to start. `FleetConfig::default()` is one machine whose phases take no time.
+/// A fleet to start. `FleetConfig::default()` is one machine with phases that take no time.
 #[derive(Debug, Clone)]
 pub struct FleetConfig {
     /// Number of machines, 1 to [`MOST_NODES`].
@@ -184,7 +184,7 @@ impl FleetConfig {
         Ipv4Addr::from(u32::from(self.network.network()).saturating_add(offset))
     }
 
-    /// The machine whose BMC has this address.
+    /// The machine with the BMC at this address.
     pub(super) fn index(&self, address: Ipv4Addr) -> Option<usize> {
         let offset = u32::from(address).checked_sub(u32::from(self.network.network()))?;
         let index = usize::try_from(offset.checked_sub(1)?).ok()?;

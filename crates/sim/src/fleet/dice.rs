@@ -58,7 +58,7 @@ impl Dice {
     }
 }
 
-/// A number whose bits all depend on every bit of `word`.
+/// A number in which every bit depends on every bit of `word`.
 pub(super) fn mix(word: u64) -> u64 {
     SplitMix64::from_seed(word.to_le_bytes()).next_u64()
 }

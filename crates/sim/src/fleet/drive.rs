@@ -1,9 +1,9 @@
 //! Simulated drives behind the agent's own traits, so that the agent's real code lists, writes and erases them.
 //!
-//! A drive stores digests, not bytes: each block of 4 KiB reads as zeros, as ones, or as a repeated word that is derived from the
-//! written data. A rewritten block reads differently and an unwritten block reads the same again, which is all that the proof of
-//! an erase needs. A terabyte at rest takes a hundred bytes. The drive cannot return the written data: see [`SimDrive`] for the
-//! consequences.
+//! A drive stores digests, not bytes: each block of 4 KiB reads as zeros, as ones, or as a repeated word that is derived
+//! from the written data. A rewritten block reads differently and an unwritten block reads the same again, which is all
+//! that the proof of an erase needs. A terabyte at rest takes a hundred bytes. The drive cannot return the written data:
+//! see [`SimDrive`] for the consequences.
 //!
 //! No drive has a device node. The path in its place intentionally names nothing: a name below `/dev` could be a real
 //! drive of the computer that runs the simulation.

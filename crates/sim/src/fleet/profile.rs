@@ -208,9 +208,10 @@ const SMALL: Sku = Sku {
     hca_gbit_per_s: 0.0,
 };
 
-/// NVIDIA DGX H100 user guide, hardware overview: 2 × Xeon Platinum 8480C, 8 × H100 80 GB, 2 TB of memory, 2 × 1.92 TB NVMe for
-/// the system and 8 × 3.84 TB for data; its eight ConnectX-7 of 400 Gbit/s are those of its compute fabric. The TCP rate over
-/// one of them is our estimate: no vendor publishes it. The reset types are those of a recorded service: no PowerCycle.
+/// NVIDIA DGX H100 user guide, hardware overview: 2 × Xeon Platinum 8480C, 8 × H100 80 GB, 2 TB of memory, 2 × 1.92 TB NVMe
+/// for the system and 8 × 3.84 TB for data; its eight ConnectX-7 of 400 Gbit/s are those of its compute fabric. The TCP
+/// rate over one of them is our estimate: no vendor publishes it. The reset types are those of a recorded service: no
+/// PowerCycle.
 const DGX: Sku = Sku {
     manufacturer: "NVIDIA",
     model: "DGXH100",

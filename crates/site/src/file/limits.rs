@@ -1,5 +1,5 @@
 //! Compares the equipment of racks and rooms with their limits. Excess weight is an error. Excess watts are a warning,
-//! because reservations keep to the limits whatever is installed.
+//! because reservations stay within the limits in any case.
 
 use super::Draft;
 use crate::finding::Sink;
@@ -54,7 +54,7 @@ fn racks(draft: &Draft, sink: &mut Sink) {
     }
 }
 
-/// Rack PDUs and circuits whose load exceeds their capacity while all feeds are live.
+/// Rack PDUs and circuits with a load above their capacity while all feeds are live.
 fn power(draft: &Draft, sink: &mut Sink) {
     let site = &draft.site;
     let mut loads: Vec<f64> = site.domains.iter().map(|domain| domain.other_watts).collect();
@@ -91,7 +91,7 @@ fn power(draft: &Draft, sink: &mut Sink) {
     }
 }
 
-/// Rooms with nodes but without air cooling.
+/// Rooms with nodes that neither a CRAH nor a rear door cools. A site without cooling units is not checked.
 fn rooms(draft: &Draft, sink: &mut Sink) {
     let site = &draft.site;
     if site.cooling_units.is_empty() || draft.cooling_units.lost {

@@ -134,7 +134,7 @@ impl Ledger {
         self.reserved.iter().flatten()
     }
 
-    /// The customers whose dedicated circuits or cooling include a node, used or not. No other customer may have the
+    /// The customers with dedicated circuits or cooling that include a node, used or not. No other customer may have the
     /// node.
     #[must_use]
     pub fn owners(&self, site: &Site, node: NodeId) -> Vec<CustomerId> {

@@ -71,7 +71,8 @@ fn fits(site: &Site, loads: &Loads, node: NodeId) -> bool {
         .all(|domain| loads.check(site, domain).is_ok())
 }
 
-/// The number of machines that may start at once on each domain, whichever machines are on. For independent starts.
+/// The number of machines that may start at once on each domain. The number does not depend on which machines are on, so it
+/// is valid for independent starts.
 ///
 /// Every node on a domain counts at its maximum, and each starting node also with the excess of its boot peak. If the
 /// maxima already exceed the capacity (reservations stay below it, and unreserved machines are off), only starting

@@ -10,13 +10,13 @@ use super::port::{Family, Gid, Pkey};
 pub enum Kind {
     /// Round trips of messages.
     Ping,
-    /// The client writes.
+    /// The client writes into the server's memory.
     Push,
-    /// The server writes.
+    /// The server writes into the client's memory.
     Pull,
 }
 
-/// The description of one end.
+/// The description of one end: its port, its queue pair and its memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
     /// The link is Ethernet; false: InfiniBand.
@@ -27,15 +27,15 @@ pub struct Card {
     pub mtu: u32,
     /// Number of the queue pair.
     pub pair: u32,
-    /// Sequence number of its first packet.
+    /// Sequence number of the queue pair's first packet.
     pub psn: u32,
-    /// Address of its memory, for the other end's writes.
+    /// Address of the memory for the other end's writes.
     pub address: u64,
     /// Remote key of that memory.
     pub key: u32,
-    /// Its addresses, best first.
+    /// The GIDs of the port, best first.
     pub gids: Vec<Gid>,
-    /// Its partitions, best first.
+    /// The partition keys of the port, best first.
     pub pkeys: Vec<Pkey>,
 }
 
@@ -63,9 +63,9 @@ pub enum Answer {
 /// The route from one end to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Index of its own partition.
+    /// Index of the partition in the port's own P_Key table.
     pub pkey: u16,
-    /// Index of its own address, and the other end's address; none: by LID.
+    /// Index of the address in the port's own GID table, and the other end's address; none: by LID.
     pub gids: Option<(u8, Gid)>,
     /// The smaller MTU code of both ends.
     pub mtu: u32,

@@ -78,7 +78,8 @@ unsafe impl Send for Queue {}
 impl Drop for Queue {
     fn drop(&mut self) {
         let verbs = self.verbs;
-        // SAFETY: each is null or was made by the call that belongs to it, is given back once, and before what it was made of.
+        // SAFETY: each is null or was made by the call that belongs to it, is given back once, and before what it was made
+        // of.
         unsafe {
             if !self.pair.is_null() {
                 (verbs.destroy_qp)(self.pair);
@@ -108,7 +109,7 @@ fn open(verbs: &Verbs, port: &Port) -> Result<*mut sys::Context, String> {
         ));
     }
     for at in 0..usize::try_from(count).unwrap_or_default() {
-        // SAFETY: the list has `count` entries, whose names are texts; an entry is used before the list is freed.
+        // SAFETY: the list has `count` entries with names that are C strings; an entry is used before the list is freed.
         let (device, name) = unsafe {
             let device = *list.add(at);
             (device, CStr::from_ptr((verbs.get_device_name)(device)))
@@ -374,7 +375,7 @@ impl Queue {
         let mut fetched = [Completion::default(); FETCH];
         // SAFETY: as in `post`.
         let poll = unsafe { (*self.context).poll_cq }.ok_or("this driver cannot poll")?;
-        // SAFETY: the queue is of that device, and the array has so many places.
+        // SAFETY: the queue is of that device, and the array has this number of places.
         let count = unsafe { poll(self.completions, FETCH as i32, fetched.as_mut_ptr()) };
         let count = usize::try_from(count).map_err(|_| format!("{}: its completions cannot be read", self.port))?;
         let mut done = Done::default();

@@ -16,7 +16,7 @@ function toned(tone: Tone, word: string, key = tone as string): Word {
 
 const UNKNOWN = toned("dim", "unknown", "unknown");
 
-/** In the order of a node's life; the states that need somebody come last. */
+/** In the order of a node's life; the states that need attention come last. */
 export const NODE_STATES = [
   "available",
   "allocated",

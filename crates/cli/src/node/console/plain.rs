@@ -1,7 +1,7 @@
 //! A machine's output, as lines that cannot affect the terminal on which they are shown.
 //!
-//! Escape sequences (ECMA-48) and control characters are left out. A line ends where the cursor is moved, so that the screens
-//! of firmware and boot menus stay readable.
+//! Escape sequences (ECMA-48) and control characters are left out. A line ends where the cursor is moved, so that the
+//! screens of firmware and boot menus stay readable.
 
 /// Longest line; a longer one is broken.
 const LINE_MAX: usize = 4096;

@@ -154,7 +154,7 @@ pub fn fact(core: &Core, record: &ClusterRecord, checked: &[NodeRecord], now: Ti
             (*tested == deployment(node)).then(|| (node.id.clone(), why.clone()))
         })
         .collect();
-    // Without a substitute for the faulty nodes, the test is repeated from time to time: a cable may have been mended.
+    // Without a substitute for the faulty nodes, the test is repeated from time to time: a cable may have been repaired.
     let is_old = test.ended_at.is_some_and(|ended| now.since(ended) >= seconds(REPEAT_S));
     let is_stuck = is_old && record.swap.is_some();
     if !faults.is_empty() && !is_stuck {

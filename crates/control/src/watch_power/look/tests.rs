@@ -53,7 +53,7 @@ impl Bmc {
     }
 }
 
-/// An available node whose power was read as off, and its BMC.
+/// An available node with power that was read as off, and its BMC.
 struct Bench {
     core: TestCore,
     bmc: Arc<Bmc>,

@@ -18,7 +18,7 @@ fn now_s() -> i64 {
     clock::now().0.div_euclid(1_000_000)
 }
 
-/// A web console whose members log in at a provider. "olga" is an invited operator.
+/// A web console with members that log in at a provider. "olga" is an invited operator.
 struct Lab {
     core: TestCore,
     provider: Fake,

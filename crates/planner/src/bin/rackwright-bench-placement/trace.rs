@@ -56,7 +56,8 @@ struct Run {
     /// Used node seconds of each day.
     used: Vec<u64>,
     ended: u32,
-    /// Number of ended clusters on several units, and of those whose traffic may need links of others.
+    /// Number of ended clusters on several units, and of those among them with traffic that may need links of other
+    /// clusters.
     several: u32,
     exposed: u32,
 }

@@ -20,8 +20,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// How long a client gets no answer before the connection is closed, in the machines' time. A real client gives up a
-/// connection to a machine without power after about as long.
+/// Time without an answer before the connection is closed, on the clock of the simulated machines. A real client waits
+/// about as long for a machine without power.
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long a connection may be idle. A probe may take long.
 const WAIT_LIMIT: Duration = Duration::from_secs(300);

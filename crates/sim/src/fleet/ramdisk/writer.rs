@@ -1,8 +1,8 @@
-//! Writes images on simulated machines: the index comes from the real store over HTTPS. By the fleet's configuration the chunks
-//! are left in the store, or fetched and verified.
+//! Writes images on simulated machines: the index comes from the real store over HTTPS. The fleet's configuration decides
+//! whether the writer also fetches and verifies the chunks.
 //!
-//! The drive's content is derived from the digests of the image or of its chunks. Its system boots after the time that the
-//! profile's rate gives.
+//! The drive's content is derived from the digests of the image or of its chunks. The system on the drive can boot after
+//! the writing time of the profile.
 
 use super::cable::Carries;
 use super::life::Life;
@@ -36,7 +36,7 @@ impl SimWriter {
         }
     }
 
-    /// The same order with the machine's cable in between.
+    /// The same request with URLs that lead through the machine's simulated cable, so that faults can cut it.
     fn over_cable(&self, request: &WriteRequest) -> WriteRequest {
         let through = |url: &String| self.life.through_cable(url, Carries::Images);
         WriteRequest {
@@ -77,7 +77,7 @@ impl ImageWriter for SimWriter {
         let fails = shared.config.faults.write_fails(self.life.node.moment());
         let medium_error = || io::Error::from_raw_os_error(5);
         let written = match shared.config.image_data {
-            // Final, as for the agent: the drive is broken.
+            // Not retryable, like the real agent's error: the drive is broken.
             ImageData::Skip if fails => Err(JobError {
                 retryable: false,
                 ..failed(medium_error())

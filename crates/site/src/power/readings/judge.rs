@@ -316,8 +316,8 @@ impl Evaluation<'_> {
     }
 }
 
-/// Whether all breakers are closed: every branch reports it, and no main reports otherwise. Many PDUs have no breakers
-/// at their mains, whose state is then unknown. Without branches, all mains must report it.
+/// Whether all breakers are closed: every branch reports it, and no main reports otherwise. Many PDUs have no breakers at
+/// their mains: the state of these mains is unknown. Without branches, all mains must report it.
 fn are_closed(read: &PduReading) -> bool {
     let is_closed = |one: &CircuitState| one.breaker == BreakerState::Closed;
     let may_be = |one: &CircuitState| is_closed(one) || one.breaker == BreakerState::Unknown;

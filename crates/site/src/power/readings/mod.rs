@@ -1,8 +1,8 @@
 //! Measurements of meters and sensors, compared with reservations and limits.
 //!
 //! A reading that is too old or empty is neither good nor bad. [`judge`] returns what is certainly wrong and what is
-//! certainly right. The keeper of alarms leaves everything else unchanged. Right is slightly stricter than "not wrong",
-//! so that a value at its limit does not make an alarm come and go.
+//! certainly right. For all other subjects, the alarms stay as they are. Right is slightly stricter than "not wrong", so
+//! that a value at its limit does not make an alarm come and go.
 
 mod below;
 mod finding;

@@ -7,7 +7,7 @@ const POLL_MS = 10_000;
 /** Events that come together cause one reading. */
 const GATHER_MS = 250;
 
-/** Calls `reload` soon after each event about resources whose names begin with `prefix`. */
+/** Calls `reload` soon after each event about resources with names that begin with `prefix`. */
 export function useReloadOnEvents(prefix: string, reload: () => void): void {
   const latest = useRef(reload);
   latest.current = reload;

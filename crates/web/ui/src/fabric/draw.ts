@@ -240,7 +240,7 @@ function drawFault(pen: Pen, fault: FabricFault): void {
   context.lineWidth = isChosen ? 3.5 : 1.75;
   for (const { a, b } of fault.ends ?? []) {
     const cells = [endOf(a).name, endOf(b).name].map((name) => layout.byName.get(name)).filter((cell) => cell !== undefined);
-    // A node may be in several fabrics: the switch tells whose fault it is.
+    // A node may be in several fabrics: the switch shows which fabric has the fault.
     if (!cells.some(({ of }) => of !== undefined)) {
       continue;
     }

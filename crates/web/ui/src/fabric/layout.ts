@@ -7,7 +7,7 @@ export type Kind = "top" | "spine" | "leaf" | "node";
 /** Places are in cells: the side of a node. */
 export interface Cell {
   kind: Kind;
-  /** Empty: a node whose name is not read yet. */
+  /** Empty: the name of the node is not read yet. */
   name: string;
   x: number;
   y: number;

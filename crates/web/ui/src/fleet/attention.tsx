@@ -87,7 +87,7 @@ function siteItems(alarms: ListAlarmsResponse | undefined, fabric: ListFabricFau
   ];
 }
 
-/** What somebody has to look at, the worst first. */
+/** The subjects that need attention, the worst first. */
 export function Attention({
   counts,
   isKnown,

@@ -65,7 +65,7 @@ function withChosen(customers: string[], chosen: string): [string, string][] {
   return all.map((name) => [name, name]);
 }
 
-/** Those that need somebody first, those that are over last. */
+/** Clusters that need attention first, released ones last. */
 const ORDER = [
   "failed",
   "degraded",
