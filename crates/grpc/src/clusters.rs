@@ -500,8 +500,8 @@ impl ClusterService for Clusters {
         record.cluster.lease_end = lease(request.lease_end.as_ref(), call.now(), "lease_end")?;
         record.cluster.notices = 0;
         tx.save_cluster(&mut record, call.now()).await.map_err(ApiError::from)?;
-        let told = format!("{} set the lease of {id}", caller.name);
-        tx.add_event(&call.event(EventKind::ClusterLease, &request.name, told))
+        let text = format!("{} set the lease of {id}", caller.name);
+        tx.add_event(&call.event(EventKind::ClusterLease, &request.name, text))
             .await
             .map_err(ApiError::from)?;
         let response = call.end(tx, message(&record)).await?;

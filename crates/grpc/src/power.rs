@@ -334,7 +334,7 @@ fn explanation(view: &View, name: String, nodes: &[NodeId]) -> v1::ExplainPowerR
     if response.name.starts_with("nodes/")
         && let [node] = nodes
     {
-        let told = explain(site, &loads(site, nodes), *node);
+        let explained = explain(site, &loads(site, nodes), *node);
         let psu = |psu: &rackwright_site::power::PsuPath| v1::PowerPsu {
             psu: i32::try_from(psu.psu).unwrap_or(i32::MAX),
             outlet: psu.outlet.clone().unwrap_or_default(),
@@ -347,8 +347,8 @@ fn explanation(view: &View, name: String, nodes: &[NodeId]) -> v1::ExplainPowerR
             live_watts: loss.live_watts,
             survives: loss.survives,
         };
-        response.psus = told.psus.iter().map(psu).collect();
-        response.losses = told.losses.iter().map(loss).collect();
+        response.psus = explained.psus.iter().map(psu).collect();
+        response.losses = explained.losses.iter().map(loss).collect();
     }
     response
 }

@@ -33,7 +33,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Most nodes without enrolment in an answer.
 const NAMED_MAX: usize = 1000;
 /// Most findings in an error.
-const TOLD_MAX: usize = 50;
+const REPORTED_MAX: usize = 50;
 
 /// Implements `SiteService`.
 #[derive(Debug, Clone)]
@@ -79,14 +79,14 @@ fn faults(checked: &Checked) -> ApiError {
         .list
         .iter()
         .filter(|one| one.severity == Severity::Error);
-    let told = |one: &Finding| {
+    let violation = |one: &Finding| {
         (
             format!("{}:{}:{}", one.file, one.line, one.column),
             format!("{}: {}", one.path, one.what),
         )
     };
-    let mut faults: Vec<_> = errors.clone().take(TOLD_MAX).map(told).collect();
-    let more = errors.count().saturating_sub(TOLD_MAX);
+    let mut faults: Vec<_> = errors.clone().take(REPORTED_MAX).map(violation).collect();
+    let more = errors.count().saturating_sub(REPORTED_MAX);
     if more > 0 {
         faults.push((
             "files".into(),

@@ -389,8 +389,8 @@ async fn lists_and_streams_hold_what_is_theirs() {
         .unwrap()
         .into_inner();
     let mut seen = BTreeSet::new();
-    while let Some(told) = watch.message().await.unwrap().filter(|told| !told.synced) {
-        seen.insert(told.node.unwrap().name["nodes/".len()..].to_owned());
+    while let Some(received) = watch.message().await.unwrap().filter(|received| !received.synced) {
+        seen.insert(received.node.unwrap().name["nodes/".len()..].to_owned());
     }
     assert_eq!(seen, own);
 
@@ -437,12 +437,15 @@ async fn customer_events_name_no_other_customer() {
         .await
         .unwrap()
         .into_inner();
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     while let Some(event) = events.message().await.unwrap() {
-        told.push(event);
+        received.push(event);
     }
-    assert!(told.iter().any(|event| event.target == "clusters/alpha"), "{told:?}");
-    for event in told {
+    assert!(
+        received.iter().any(|event| event.target == "clusters/alpha"),
+        "{received:?}"
+    );
+    for event in received {
         let is_own = event.target == "clusters/alpha" || own.iter().any(|id| event.target == format!("nodes/{id}"));
         assert!(is_own, "{event:?}");
         let text = format!("{event:?}");

@@ -47,7 +47,7 @@ fn systems_ports_and_rates_are_read_and_a_cable_that_both_ends_tell_is_one() {
     assert_eq!(
         (rate.width, rate.speed),
         (Width::X4, Speed::Edr),
-        "told by the first line"
+        "the first line names it"
     );
 }
 
@@ -88,11 +88,11 @@ fn every_fault_has_its_line() {
         let faults = of(text);
         let found = faults
             .iter()
-            .any(|(at, told)| *at == line && told.contains(words.trim_start_matches("a ")));
+            .any(|(at, reported)| *at == line && reported.contains(words.trim_start_matches("a ")));
         assert!(found, "{text:?}: {faults:?}");
     }
     let many = "x y z\n".repeat(1000);
-    assert_eq!(of(&many).len(), 100, "as many as are told");
+    assert_eq!(of(&many).len(), 100, "the limit of findings");
     let long = format!("SW {}\n", "x".repeat(2000));
     assert!(of(&long)[0].1.contains("the line has"));
 }

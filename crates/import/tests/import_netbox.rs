@@ -74,7 +74,7 @@ fn letters() -> Vec<(String, String)> {
         .to_vec()
 }
 
-fn told(imported: &Imported) -> Vec<String> {
+fn reported(imported: &Imported) -> Vec<String> {
     imported.findings.list.iter().map(ToString::to_string).collect()
 }
 
@@ -89,7 +89,7 @@ fn a_netbox_becomes_a_whole_site() {
     let site = imported
         .site
         .clone()
-        .unwrap_or_else(|| panic!("{:#?}\n{}", told(&imported), imported.text));
+        .unwrap_or_else(|| panic!("{:#?}\n{}", reported(&imported), imported.text));
     let names = |names: Vec<&str>| names.join(" ");
     assert_eq!(
         names(site.rooms.iter().map(|room| &*room.name).collect()),
@@ -166,7 +166,7 @@ fn the_fabric_of_a_netbox_is_cabled_as_there() {
 fn what_netbox_does_not_know_is_told() {
     let imported = import(&tables(unchanged), Some(&skus()), &[], &[]);
     assert!(imported.site.is_some());
-    let told = told(&imported);
+    let reported = reported(&imported);
     for part in [
         "cables.csv:26:13: warning: b: storage-leaf 1 is not imported",
         "devices.csv:11:45:",
@@ -179,8 +179,8 @@ fn what_netbox_does_not_know_is_told() {
         "nodes[0].sku: interfaces that are not HCAs of its SKU are left out: mlx5_10; and 1 more",
     ] {
         assert!(
-            told.iter().any(|line| line.contains(part)),
-            "{part}\nis not in\n{told:#?}"
+            reported.iter().any(|line| line.contains(part)),
+            "{part}\nis not in\n{reported:#?}"
         );
     }
     // Two circuits of a panel are one item, and so are the PDUs.
@@ -195,7 +195,7 @@ fn without_skus_they_are_made_of_what_netbox_has_and_marked() {
     let site = imported
         .site
         .clone()
-        .unwrap_or_else(|| panic!("{:#?}", told(&imported)));
+        .unwrap_or_else(|| panic!("{:#?}", reported(&imported)));
     let sku = site.sku_of(NodeId(0));
     assert_eq!(
         (&*sku.name, sku.psus.count, sku.psus.needed, sku.height_units),
@@ -364,7 +364,7 @@ fn ids_tell_apart_what_has_one_name() {
     let site = imported
         .site
         .clone()
-        .unwrap_or_else(|| panic!("{:#?}\n{}", told(&imported), imported.text));
+        .unwrap_or_else(|| panic!("{:#?}\n{}", reported(&imported), imported.text));
     let racks: Vec<&str> = site.nodes.iter().map(|node| &*site.rack(node.rack).name).collect();
     assert_eq!(racks, ["r1", "b-r1"]);
     // NetBox counts from the top: units 3 and 4 from the top are 7 and 8 from the bottom.
@@ -390,7 +390,7 @@ fn contradictions_are_told_with_file_line_and_column() {
     });
     let imported = import(&broken, Some(&skus()), &[], &[]);
     assert!(imported.site.is_none());
-    let told = told(&imported);
+    let reported = reported(&imported);
     for part in [
         "cables.csv:27:5: error: a: gpu-2 mlx5_0 already has a cable",
         "racks.csv:2:31: error: units: the rack has 480 units",
@@ -399,8 +399,8 @@ fn contradictions_are_told_with_file_line_and_column() {
         "nodes[0].rack: rack R7 is not among the racks",
     ] {
         assert!(
-            told.iter().any(|line| line.contains(part)),
-            "{part}\nis not in\n{told:#?}"
+            reported.iter().any(|line| line.contains(part)),
+            "{part}\nis not in\n{reported:#?}"
         );
     }
 }

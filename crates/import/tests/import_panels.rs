@@ -61,7 +61,7 @@ fn cables(imported: &Imported) -> Vec<String> {
     from.lines().map(str::to_owned).collect()
 }
 
-fn told(imported: &Imported) -> Vec<String> {
+fn reported(imported: &Imported) -> Vec<String> {
     let all = imported.findings.list.iter().map(ToString::to_string);
     all.filter(|one| one.contains("patch panels is left out")).collect()
 }
@@ -83,7 +83,7 @@ fn cables_that_meet_in_panels_are_one_with_a_note() {
         lines.contains("A1:TRUNK:B1") && lines.contains("A2:TRUNK:B2"),
         "{lines}"
     );
-    assert_eq!(told(&imported), Vec::<String>::new());
+    assert_eq!(reported(&imported), Vec::<String>::new());
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_way_that_does_not_end_is_told_with_where_it_breaks_off() {
         (FRONT, &circle, "no cable is at pp-2 R"),
     ] {
         let imported = import(&files(front, REAR, cables));
-        let told = told(&imported);
-        assert!(told.iter().any(|one| one.contains(words)), "{words}: {told:?}");
+        let reported = reported(&imported);
+        assert!(reported.iter().any(|one| one.contains(words)), "{words}: {reported:?}");
     }
 }

@@ -377,11 +377,11 @@ proptest! {
         let named: BTreeSet<String> = report.faults.iter().flat_map(|fault| fault.cables.clone()).collect();
         let wanted: BTreeSet<String> = touched.iter().map(|at| lab.cables[*at].name.clone()).collect();
         prop_assert_eq!(&named, &wanted, "{:#?}", report.faults);
-        let told: BTreeSet<BTreeSet<String>> = report.faults.iter()
+        let reported: BTreeSet<BTreeSet<String>> = report.faults.iter()
             .filter(|fault| fault.kind == FaultKind::Swapped)
             .map(|fault| fault.cables.iter().cloned().collect())
             .collect();
-        prop_assert_eq!(told, swaps);
+        prop_assert_eq!(reported, swaps);
         prop_assert_eq!(report.right, report.cables - wanted.len());
         let odd = report.faults.iter().find(|fault| matches!(fault.kind, FaultKind::Extra | FaultKind::DeviceUnknown));
         prop_assert!(odd.is_none(), "{:#?}", odd);

@@ -11,7 +11,7 @@ mod fabric_common;
 use fabric_common::{EVERY, Known, Lab, kinds};
 
 /// What tells devices, so that an exchange can be seen.
-const TOLD: [Known; 4] = [Known::Guids, Known::Names, Known::Both, Known::Switches];
+const KNOWN: [Known; 4] = [Known::Guids, Known::Names, Known::Both, Known::Switches];
 
 fn of(lab: &Lab, name: &str) -> usize {
     let prefix = format!("{name} ");
@@ -26,7 +26,7 @@ fn of(lab: &Lab, name: &str) -> usize {
 fn two_exchanged_leaves_are_one_finding() {
     let lab = Lab::new(64, 8, 64);
     let cables = lab.exchanged("leaf-su01-r0", "leaf-su02-r3");
-    for known in TOLD {
+    for known in KNOWN {
         let report = lab.checked(&cables, known);
         assert_eq!(
             kinds(&report),
@@ -454,8 +454,8 @@ fn trees() -> impl Strategy<Value = Lab> {
     })
 }
 
-fn told() -> impl Strategy<Value = Known> {
-    (0..TOLD.len()).prop_map(|at| TOLD[at])
+fn known() -> impl Strategy<Value = Known> {
+    (0..KNOWN.len()).prop_map(|at| KNOWN[at])
 }
 
 fn switches<'a>(lab: &'a Lab, prefix: &str) -> Vec<&'a str> {
@@ -468,7 +468,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_two_exchanged_leaves_are_one_finding(lab in trees(), known in told(), (first, second) in (0usize..1000, 0usize..1000)) {
+    fn any_two_exchanged_leaves_are_one_finding(lab in trees(), known in known(), (first, second) in (0usize..1000, 0usize..1000)) {
         let leaves = switches(&lab, "leaf-");
         prop_assume!(leaves.len() > 1);
         let first = first % leaves.len();
@@ -478,7 +478,7 @@ proptest! {
     }
 
     #[test]
-    fn any_node_that_is_off_is_one_finding(lab in trees(), known in told(), node in 0usize..1000) {
+    fn any_node_that_is_off_is_one_finding(lab in trees(), known in known(), node in 0usize..1000) {
         let mut nodes: BTreeMap<&str, usize> = BTreeMap::new();
         for device in lab.devices.iter().filter(|device| device.kind == DeviceKind::ChannelAdapter) {
             *nodes.entry(device.name.split(' ').next().unwrap_or_default()).or_default() += 1;

@@ -304,9 +304,9 @@ fn every_fault_of_a_description_is_told() {
     given.nodes[4].psus = vec![DomainId(500)];
     given.domains[5].parent = Some(DomainId(400));
     let faults = Hall::new(given).unwrap_err();
-    let told: Vec<_> = faults.iter().map(ToString::to_string).collect();
+    let reported: Vec<_> = faults.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        reported,
         [
             "strip 1B names power domain 400, but there are only 18",
             "n3 names unit 9, but there are only 4",

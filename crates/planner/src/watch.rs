@@ -190,11 +190,11 @@ pub fn absent(site: &Site, ports: &BTreeSet<Guid>, up: &BTreeSet<NodeId>) -> Fau
 /// recent and specific.
 #[must_use]
 pub fn together(cables: &Faults, ports: &Faults) -> Faults {
-    let told: BTreeSet<&String> = cables.values().flat_map(|fault| &fault.cables).collect();
+    let reported: BTreeSet<&String> = cables.values().flat_map(|fault| &fault.cables).collect();
     let mut all = cables.clone();
     for (id, fault) in ports {
-        let is_told = !fault.cables.is_empty() && fault.cables.iter().all(|cable| told.contains(cable));
-        if !is_told {
+        let is_reported = !fault.cables.is_empty() && fault.cables.iter().all(|cable| reported.contains(cable));
+        if !is_reported {
             all.entry(id.clone()).or_insert_with(|| fault.clone());
         }
     }
@@ -340,8 +340,8 @@ fn of_cable(
                 let port = [cable.a, cable.b]
                     .into_iter()
                     .find(|end| matches!(end, Port::Hca { .. }))?;
-                let told = port_fault(site, &names[0], &[cable], fault.text.clone());
-                Some((port_id(&site.port_name(port)), told))
+                let fault = port_fault(site, &names[0], &[cable], fault.text.clone());
+                Some((port_id(&site.port_name(port)), fault))
             };
             return cables.iter().filter_map(|cable| of_port(cable)).collect();
         }
@@ -358,7 +358,7 @@ fn of_cable(
     let about = fault.devices.first().filter(|_| cables.len() != 1);
     let about = about.or(fault.cables.first()).or(fault.devices.first());
     let id = format!("cable/{}/{}", fault.kind.word(), about.map_or("?", |name| name));
-    let told = Fault {
+    let fault = Fault {
         kind: Kind::Cable,
         what: fault.kind.word().to_owned(),
         cables: fault.cables.clone(),
@@ -369,7 +369,7 @@ fn of_cable(
         text: format!("{}{}", fault.text, site_words(site, labels, &fault.replacements)),
         replaced: replaced_ports(site, labels, &fault.replacements),
     };
-    vec![(id, told)]
+    vec![(id, fault)]
 }
 
 /// The ports of adapters in the places of planned ones. A port that the site has no GUID for is left out.

@@ -378,8 +378,8 @@ fn a_switch_that_is_gone_is_one_fault_with_all_nodes_and_all_links_up() {
         .filter_map(|node| node.port_guids.first().copied().flatten().and_then(Guid::new))
         .collect();
     let ports = absent(&site, &ports, &all(&site));
-    let told = together(&cables, &ports);
-    let others = told.keys().filter(|id| id.starts_with("port-absent/")).count();
+    let faults = together(&cables, &ports);
+    let others = faults.keys().filter(|id| id.starts_with("port-absent/")).count();
     assert_eq!((ports.len(), others), (64, 32), "those of the other unit are");
 }
 

@@ -59,9 +59,9 @@ fn reasons_and_order() {
     let rows = plan(&wanted, &there, |one| {
         some_file(one).filter(|_| &*one.component != "NIC")
     });
-    let told: Vec<(&str, Verdict)> = rows.iter().map(|row| (&*row.component, row.verdict)).collect();
+    let reported: Vec<(&str, Verdict)> = rows.iter().map(|row| (&*row.component, row.verdict)).collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("BMC", Verdict::Update),
             ("BIOS", Verdict::Newer),
@@ -140,8 +140,8 @@ fn mistakes_are_named() {
             name: "site.yaml",
             text: &text,
         }]);
-        let told = format!("{:?}", checked.findings.list);
-        assert!(checked.site.is_none() && told.contains(word), "{entry}: {told}");
+        let reported = format!("{:?}", checked.findings.list);
+        assert!(checked.site.is_none() && reported.contains(word), "{entry}: {reported}");
     }
 }
 

@@ -223,6 +223,6 @@ async fn without_a_setting_there_are_no_console_tokens() {
         "{words}"
     );
     is_refused(dir.path(), port, "n1", &format!("rw1_{}", "0".repeat(64))).await;
-    assert_eq!(prompts(dir.path()), 0, "nobody is asked for a password");
+    assert_eq!(prompts(dir.path()), 0, "no password is asked for");
     plane.site.stop().await;
 }

@@ -17,7 +17,7 @@ use secrecy::SecretString;
 /// The environment variable for the password, used if no option names another source.
 const PASSWORD_VARIABLE: &str = "RACKWRIGHT_BMC_PASSWORD";
 
-/// What every command of `bmc` takes.
+/// Arguments of every command of `bmc`.
 #[derive(Debug, Args)]
 pub struct AccessArgs {
     /// Address of the BMC: https://HOST[:PORT][/BASE] or HOST; ipmi://HOST[:PORT] to probe a BMC without Redfish

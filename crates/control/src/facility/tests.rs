@@ -217,7 +217,11 @@ async fn an_alarm_ignored_later_releases_what_it_held() {
             judge_with_settings(&core, Some(&settings)).await.unwrap();
         }
         assert_free(&core).await;
-        assert_eq!(core.store.alarms("", 10).await.unwrap().len(), 1, "it is still told");
+        assert_eq!(
+            core.store.alarms("", 10).await.unwrap().len(),
+            1,
+            "the alarm is still open"
+        );
         let kinds: Vec<_> = events(&core).await.into_iter().map(|event| event.kind).collect();
         assert_eq!(kinds, ["facility.leak", "facility.leak-ignored"]);
     }
@@ -275,12 +279,12 @@ async fn when_others_are_held_it_is_told_and_those_let_go_are_due() {
     let record = core.store.node(&Scope::Site, &"n1".into()).await.unwrap();
     assert!(record.due_at <= clock::now(), "it is due");
     assert!(core.store.power_block(&"n2".into()).await.unwrap().is_some());
-    let told: Vec<_> = events(&core)
+    let reported: Vec<_> = events(&core)
         .await
         .into_iter()
         .map(|event| event.attributes["nodes"].clone())
         .collect();
-    assert_eq!(told, ["n1", "n2"]);
+    assert_eq!(reported, ["n1", "n2"]);
 }
 
 #[tokio::test]
@@ -313,11 +317,11 @@ async fn as_many_start_at_once_as_their_circuit_bears() {
             .await
             .unwrap();
         let needs = rackwright_nodes::testing::power_needs(&core, &record).await;
-        let told: Vec<String> = needs
+        let reported: Vec<String> = needs
             .iter()
             .map(|need| format!("{}: {}", need.resource, need.room))
             .collect();
-        assert_eq!(told, ["power-on power c: 2"], "{node}");
+        assert_eq!(reported, ["power-on power c: 2"], "{node}");
         let mut tx = core.store.write().await.unwrap();
         let record = tx.node(&NodeId::stored(node.as_str())).await.unwrap();
         let wait = rackwright_nodes::testing::power_admit(&mut tx, &record, &needs)

@@ -52,10 +52,10 @@ async fn a_backup_is_restored_into_an_empty_place_and_expects_a_newer_database()
     let config = site(dir.path()).await;
     let backup = backed_up(&config, to.path()).await;
     let other = settings(new.path());
-    let told = restore(&other, &backup, false).await.unwrap();
+    let reported = restore(&other, &backup, false).await.unwrap();
     assert!(
-        told.contains("every node is doubted") && !told.contains("before-restore"),
-        "{told}"
+        reported.contains("every node is doubted") && !reported.contains("before-restore"),
+        "{reported}"
     );
     assert_eq!(
         other.database.site().await.unwrap(),
@@ -66,8 +66,8 @@ async fn a_backup_is_restored_into_an_empty_place_and_expects_a_newer_database()
 
     let refused = restore(&other, &backup, false).await.unwrap_err();
     assert!(refused.to_string().contains("--replace"), "{refused}");
-    let told = restore(&other, &backup, true).await.unwrap();
-    assert!(told.contains("before-restore-"), "{told}");
+    let reported = restore(&other, &backup, true).await.unwrap();
+    assert!(reported.contains("before-restore-"), "{reported}");
     let entries = std::fs::read_dir(&other.data_dir)
         .unwrap()
         .map(|entry| entry.unwrap().path());

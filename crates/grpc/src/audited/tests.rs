@@ -63,7 +63,7 @@ async fn a_change_has_one_record_without_secrets_and_so_has_a_repeat_and_a_refus
         Code::PermissionDenied
     );
     let records = records(&core).await;
-    let told: Vec<_> = records
+    let recorded: Vec<_> = records
         .iter()
         .map(|r| {
             (
@@ -75,7 +75,7 @@ async fn a_change_has_one_record_without_secrets_and_so_has_a_repeat_and_a_refus
         })
         .collect();
     assert_eq!(
-        told,
+        recorded,
         [
             ("members/olga", "operator", "OK", "test/1"),
             ("members/olga", "operator", "OK", "test/1"),
@@ -120,12 +120,12 @@ async fn plain_reads_are_not_recorded_and_sensitive_ones_are() {
     )
     .await;
     let records = records(&core).await;
-    let told: Vec<_> = records
+    let recorded: Vec<_> = records
         .iter()
         .map(|r| (r.customer.as_str(), r.outcome.as_str()))
         .collect();
     assert_eq!(
-        told,
+        recorded,
         [("", "OK"), ("acme", "PERMISSION_DENIED"), ("acme", "PERMISSION_DENIED")]
     );
 }

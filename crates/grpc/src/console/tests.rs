@@ -58,14 +58,14 @@ async fn taken(core: &Arc<Core>, name: &str, scope: Scope) -> (bool, Option<Stri
 async fn a_customer_cannot_keep_the_sites_people_out_by_registering_their_key() {
     let core = lab("mallory").await;
     assert_eq!(taken(&core, "ann", Scope::Site).await, (true, Some("ann".into())));
-    let told = core.store.events(&Scope::Site, 0, "", 10).await.unwrap();
-    let told: Vec<_> = told
+    let events = core.store.events(&Scope::Site, 0, "", 10).await.unwrap();
+    let events: Vec<_> = events
         .iter()
         .map(|event| (event.kind.clone(), event.target.as_str()))
         .collect();
     assert!(
-        told.contains(&(EventKind::SecuritySshKeyTaken, "members/mallory")),
-        "{told:?}"
+        events.contains(&(EventKind::SecuritySshKeyTaken, "members/mallory")),
+        "{events:?}"
     );
     // Another member of the site does not get the key.
     assert_eq!(taken(&core, "bob", Scope::Site).await, (false, Some("ann".into())));

@@ -41,7 +41,7 @@ fn takes(verb: &str, record: &NodeRecord) -> Option<bool> {
     request(verb, &mut record.clone()).map(|answer| answer.is_ok())
 }
 
-fn told(record: &NodeRecord, agent: &Reading<Agent>, progress: Option<&v1::JobProgress>, after_us: i64) -> String {
+fn explained(record: &NodeRecord, agent: &Reading<Agent>, progress: Option<&v1::JobProgress>, after_us: i64) -> String {
     let mut lines = vec![summary(record, "", progress, START.plus(after_us))];
     lines.extend(hints(record, false).into_iter().map(|hint| format!("> {hint}")));
     for line in fact_lines(record, agent) {
@@ -75,7 +75,7 @@ identity: not known yet
 inventory: never read
 image on disk: none
 data: none written by Rackwright, or erased with proof";
-    assert_eq!(told(&record, &agent, None, 90 * SECOND), wanted);
+    assert_eq!(explained(&record, &agent, None, 90 * SECOND), wanted);
 }
 
 #[test]
@@ -116,7 +116,7 @@ image on disk: none @70
 data: written, not erased @70
 customer: old-co";
     let agent = known(agent, 120 * SECOND);
-    assert_eq!(told(&record, &agent, Some(&progress), 2 * MINUTE + SECOND), wanted);
+    assert_eq!(explained(&record, &agent, Some(&progress), 2 * MINUTE + SECOND), wanted);
 }
 
 #[test]
@@ -148,7 +148,7 @@ image on disk: b3-old @-10
 data: written, not erased @-10
 bmc password: not known; the factory list is tried
 customer: old-co";
-    assert_eq!(told(&record, &agent, None, 180 * MINUTE), wanted);
+    assert_eq!(explained(&record, &agent, None, 180 * MINUTE), wanted);
 }
 
 #[test]
@@ -187,7 +187,7 @@ identity: not known yet
 inventory: never read
 image on disk: none
 data: none written by Rackwright, or erased with proof @0";
-    assert_eq!(told(&record, &agent, None, 3 * 24 * 60 * MINUTE), wanted);
+    assert_eq!(explained(&record, &agent, None, 3 * 24 * 60 * MINUTE), wanted);
 }
 
 #[test]

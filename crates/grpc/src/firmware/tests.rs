@@ -15,8 +15,8 @@ const SITE: &str = "site: {name: hall}\nskus:\n- name: wants\n  power: {max_watt
 /// A page of nodes after `after`, and the state of each in the report.
 async fn page(core: &Core, after: &str, limit: i64) -> Vec<(String, String)> {
     let records = core.store.nodes(&Scope::Site, &Vec::new(), after, limit).await.unwrap();
-    let told = report_of(core, after, &records).await.unwrap();
-    told.into_iter().map(|node| (node.node, node.state)).collect()
+    let reported = report_of(core, after, &records).await.unwrap();
+    reported.into_iter().map(|node| (node.node, node.state)).collect()
 }
 
 #[tokio::test]

@@ -173,13 +173,13 @@ async fn a_customers_admin_sees_and_ends_members_and_tokens_of_the_customer_alon
     );
 
     let events = core.store.events(&Scope::Site, 0, "", 500).await.unwrap();
-    let told: Vec<_> = events
+    let reported: Vec<_> = events
         .iter()
         .filter(|event| event.attributes.get("by").is_some_and(|by| by == "adam"))
         .map(|event| (event.kind.clone(), event.target.as_str()))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             (EventKind::SecurityMemberRoleSet, "members/ann"),
             (EventKind::SecurityMemberRevoked, "members/ann"),

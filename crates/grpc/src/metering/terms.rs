@@ -141,13 +141,13 @@ pub async fn set(core: &Core, call: &MutatingCall<'_>, caller: &str, wanted: Wan
         to_s: wanted.to_s,
     };
     tx.put_term(&row).await?;
-    let told = format!(
+    let text = format!(
         "{caller} set the term {}: {}{}",
         row.id,
         words(&row),
         was.unwrap_or_default()
     );
-    tx.add_event(&call.event(EventKind::TermSet, &name, told)).await?;
+    tx.add_event(&call.event(EventKind::TermSet, &name, text)).await?;
     call.end(tx, message(&row)).await
 }
 
@@ -167,8 +167,8 @@ pub async fn delete(call: &MutatingCall<'_>, caller: &str, name: &str) -> Result
     })?;
     call.check_version(name, row.version)?;
     tx.delete_term(&row).await?;
-    let told = format!("{caller} forgot the term {id}: {}", words(&row));
-    tx.add_event(&call.event(EventKind::TermDeleted, name, told)).await?;
+    let text = format!("{caller} forgot the term {id}: {}", words(&row));
+    tx.add_event(&call.event(EventKind::TermDeleted, name, text)).await?;
     call.end(tx, ()).await
 }
 

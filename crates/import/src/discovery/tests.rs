@@ -497,13 +497,13 @@ fn tables_are_read_whole_or_every_fault_is_told_with_line_and_column() {
     );
     assert_eq!((rows[1].line, rows[1].address.as_str()), (4, "10.0.0.6:8443"));
     let bad = "address,user,password,unit,credential\n10.0.0.5,admin,,99x,\n,a,b,1,\n10.0.0.5,a,b,,c\n10.0.0.7,,,,,extra\nadmin:hunter2@h,,,,\n";
-    let told: Vec<String> = parse_targets(bad)
+    let reported: Vec<String> = parse_targets(bad)
         .unwrap_err()
         .iter()
         .map(ToString::to_string)
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             "line 2, column unit: \"99x\" is not a rack unit from 1 to 100",
             "line 2, column user: user and password go together: give both or none",

@@ -233,14 +233,14 @@ fn other_in_place(view: &View<'_>, ix: DeviceIx) -> Option<DeviceIx> {
         (Some(wanted), Some(there)) => view.found.find(wanted) != Some(other) && wanted != there,
         _ => false,
     };
-    let told = |text: &str| !name::is_generic(text) && text.parse::<crate::Guid>().is_err();
+    let is_specific = |text: &str| !name::is_generic(text) && text.parse::<crate::Guid>().is_err();
     let machine = |device: &crate::Device| {
         let named = device.is_adapter().then(|| name::machine(&device.name)).flatten();
         named.map(|(machine, _)| name::key(machine))
     };
     let renamed = wanted.guid.is_none()
-        && told(&wanted.name)
-        && told(&found.name)
+        && is_specific(&wanted.name)
+        && is_specific(&found.name)
         && machine(wanted) != machine(found)
         && name::key(&wanted.name) != name::key(&found.name);
     (other_guid || renamed).then_some(other)

@@ -25,7 +25,7 @@ pub enum ImportCommand {
     Fabric(fabric::FabricArgs),
 }
 
-/// What both take.
+/// Arguments of both commands.
 #[derive(Debug, Args)]
 struct Common {
     /// Site file with the `skus` of the nodes (power, PSUs, height, HCAs); its SKUs become a part of the written file

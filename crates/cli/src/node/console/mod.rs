@@ -26,7 +26,7 @@ pub struct ConsoleArgs {
     command: Option<ConsoleCommand>,
 }
 
-/// What else there is beside being there.
+/// The subcommands beside the interactive session.
 #[derive(Debug, Subcommand)]
 enum ConsoleCommand {
     /// Show the recorded output of earlier boots

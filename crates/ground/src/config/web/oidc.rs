@@ -110,7 +110,7 @@ impl Settings {
             fault("scopes", "a scope is a word without spaces and quotes".into());
         }
         if self.members.is_empty() {
-            fault("members", "without a row, nobody can log in".into());
+            fault("members", "without a row, no member can log in".into());
         }
         for (number, row) in self.members.iter().enumerate() {
             for (field, text) in row.faults() {
@@ -223,7 +223,7 @@ mod tests {
         for (yaml, fault) in [
             (
                 format!("{good}, members: []"),
-                "web.oidc.members: without a row, nobody can log in",
+                "web.oidc.members: without a row, no member can log in",
             ),
             (
                 format!("{good}, {ROW}, scopes: [profile]"),

@@ -356,9 +356,9 @@ fn leaks(detectors: &[Leak]) -> Verdict {
 /// The first names, and the number of further ones.
 fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.collect();
-    let told: Vec<&str> = all.iter().copied().take(NAMED).collect();
-    match all.len() - told.len() {
-        0 => told.join(", "),
-        more => format!("{} and {more} more", told.join(", ")),
+    let named: Vec<&str> = all.iter().copied().take(NAMED).collect();
+    match all.len() - named.len() {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
     }
 }

@@ -105,7 +105,7 @@ fn judged(site: &Site, readings: &Readings, now: i64) -> Judgement {
 }
 
 /// The findings as `kind subject nodes`, with `!` if they block.
-fn told(site: &Site, found: &Judgement) -> Vec<String> {
+fn reported(site: &Site, found: &Judgement) -> Vec<String> {
     let one = |finding: &Finding| {
         let nodes: Vec<&str> = finding.nodes.iter().map(|id| &*site.node(*id).name).collect();
         let blocks = if finding.blocks { "!" } else { "" };
@@ -166,7 +166,7 @@ fn a_leak_holds_what_hangs_on_the_loop() {
         "supply-temperature! cdu/cdu-1 n1,n2",
         "flow! cdu/cdu-1 n1,n2",
     ];
-    assert_eq!(told(&site, &found), all);
+    assert_eq!(reported(&site, &found), all);
     assert_eq!(found.findings[0].message(&site), "a leak at cdu/cdu-1: tray 2");
     assert_eq!(
         found.findings[2].message(&site),
@@ -174,7 +174,7 @@ fn a_leak_holds_what_hangs_on_the_loop() {
     );
     put(&mut readings, &site, "cdu-1", Reading::Cooling(leak(LeakLevel::Moist)));
     let found = judged(&site, &readings, NOW);
-    assert_eq!(told(&site, &found)[0], "leak cdu/cdu-1 n1,n2");
+    assert_eq!(reported(&site, &found)[0], "leak cdu/cdu-1 n1,n2");
     assert!(found.findings[0].cordons && !found.findings[0].blocks);
     put(
         &mut readings,
@@ -234,7 +234,7 @@ fn a_reading_with_gaps_says_what_is_wrong_and_never_what_is_right() {
     put(&mut readings, &site, "pdu-1", Reading::Pdu(pdu));
     assert_eq!(right(&judged(&site, &readings, NOW)), 0);
     put(&mut readings, &site, "n1", Reading::Node(wet));
-    assert_eq!(told(&site, &judged(&site, &readings, NOW)), ["leak! nodes/n1 n1"]);
+    assert_eq!(reported(&site, &judged(&site, &readings, NOW)), ["leak! nodes/n1 n1"]);
 }
 
 #[test]
@@ -245,14 +245,14 @@ fn an_open_breaker_holds_its_outlets_and_a_dead_feed_the_whole_pdu() {
     pdu.branches[1].breaker = BreakerState::Tripped;
     put(&mut readings, &site, "pdu-1", Reading::Pdu(pdu.clone()));
     assert_eq!(
-        told(&site, &judged(&site, &readings, NOW)),
+        reported(&site, &judged(&site, &readings, NOW)),
         ["breaker! rack-pdu/pdu-1 n2"]
     );
     pdu.branches[1].outlets.clear();
     pdu.mains[0].volts = Some(0.4);
     put(&mut readings, &site, "pdu-1", Reading::Pdu(pdu));
     let both = ["feed-lost! rack-pdu/pdu-1 n1,n2", "breaker! rack-pdu/pdu-1 n1,n2"];
-    assert_eq!(told(&site, &judged(&site, &readings, NOW)), both);
+    assert_eq!(reported(&site, &judged(&site, &readings, NOW)), both);
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn a_branch_whose_outlets_the_site_does_not_know_is_the_whole_pdu() {
         pdu.branches = outlets.map(|names| circuit("B", BreakerState::Tripped, names)).into();
         let mut readings = good(&site);
         put(&mut readings, &site, "pdu-1", Reading::Pdu(pdu));
-        told(&site, &judged(&site, &readings, NOW))
+        reported(&site, &judged(&site, &readings, NOW))
     };
     assert_eq!(held([&["3"], &["OUTLET4", "4"]]), ["breaker! rack-pdu/pdu-1 n2"]);
     assert_eq!(
@@ -350,7 +350,7 @@ fn heat_and_watts_are_held_against_limits_and_reservations() {
         "power-supply nodes/n3 n3",
         "over-reservation nodes/n3 n3",
     ];
-    assert_eq!(told(&site, &found), all);
+    assert_eq!(reported(&site, &found), all);
     assert_eq!(
         found.findings[0].message(&site),
         "nodes/n3 is too hot: GPU 3 (90 °C, limit 88 °C)"
@@ -375,7 +375,7 @@ fn sums_are_held_against_what_is_carried_and_reserved() {
     };
     // 415 V × 32 A × √3 × 0.8 = 18.4 kW; 10 kW are reserved.
     put(&mut readings, &site, "pdu-1", Reading::Pdu(pdu(11_000.0)));
-    let found = told(&site, &judged(&site, &readings, NOW));
+    let found = reported(&site, &judged(&site, &readings, NOW));
     assert_eq!(
         found,
         [
@@ -384,7 +384,7 @@ fn sums_are_held_against_what_is_carried_and_reserved() {
         ]
     );
     put(&mut readings, &site, "pdu-1", Reading::Pdu(pdu(19_000.0)));
-    let found = told(&site, &judged(&site, &readings, NOW));
+    let found = reported(&site, &judged(&site, &readings, NOW));
     assert!(
         found.contains(&"over-capacity! circuit/circuit-a n1,n2".to_owned()),
         "{found:?}"
