@@ -271,6 +271,61 @@ mod tests {
         }
     }
 
+    /// Reacts to numbers from elsewhere, beside a reading that lasts.
+    struct Listener {
+        numbers: tokio::sync::mpsc::Receiver<u32>,
+        handled: Vec<u32>,
+        stop: CancellationToken,
+    }
+
+    impl Poller for Listener {
+        type Key = ();
+        type Outcome = ();
+        type Event = u32;
+
+        async fn tick(&mut self, readings: &mut Readings<(), ()>) {
+            if readings.is_empty() {
+                readings.begin((), std::future::pending());
+            }
+        }
+
+        async fn ended(&mut self, (): (), _: Result<(), JoinError>) {}
+
+        async fn next_event(&mut self) -> u32 {
+            match self.numbers.recv().await {
+                Some(number) => number,
+                None => std::future::pending().await,
+            }
+        }
+
+        async fn handle(&mut self, number: u32) {
+            self.handled.push(number);
+            if number == 9 {
+                self.stop.cancel();
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_are_handled_in_order_between_ticks() {
+        let (sender, numbers) = tokio::sync::mpsc::channel(1);
+        let stop = CancellationToken::new();
+        let mut listener = Listener {
+            numbers,
+            handled: Vec::new(),
+            stop: stop.clone(),
+        };
+        tokio::spawn(async move {
+            for number in 0..10 {
+                // Other pauses than those of the ticks.
+                tokio::time::sleep(Duration::from_millis(170)).await;
+                sender.send(number).await.unwrap();
+            }
+        });
+        run(&stop, PAUSE, &mut listener).await;
+        assert_eq!(listener.handled, (0..10).collect::<Vec<u32>>());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_panic_ends_one_reading_and_the_stop_ends_all() {
         let mut devices = Devices {
