@@ -8,7 +8,7 @@ use rackwright_identity::ServerCertificate;
 use tokio_util::sync::CancellationToken;
 
 /// Interval of the checks of the files.
-const LOOK: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -42,13 +42,13 @@ impl FromFiles {
         self.certificate.clone()
     }
 
-    /// Checks the files every [`LOOK`], until `stop`.
+    /// Checks the files every [`POLL_INTERVAL`], until `stop`.
     pub async fn follow(mut self, stop: CancellationToken) {
         let mut last_fault = None;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
             let fault = match self.look().await {
                 Ok(false) => continue,
@@ -152,7 +152,7 @@ mod tests {
         std::fs::write(&chain, &new.0).expect("a file");
         std::fs::write(&key, &new.1).expect("a file");
         while certificate.leaf().expect("a certificate").to_vec() != new.2 {
-            tokio::time::advance(LOOK).await;
+            tokio::time::advance(POLL_INTERVAL).await;
             tokio::task::yield_now().await;
         }
         stop.cancel();

@@ -83,7 +83,7 @@ pub enum Step {
     /// Exchange the sets of held chunks with this peer.
     Look(PeerNo),
     /// Report to the claim table that this agent does not answer.
-    Away(Source),
+    Unreachable(Source),
     /// Report to the claim table that a granted chunk did not come.
     GiveUp(Chunk, Outside),
     /// Nothing until this time, or until something happens.
@@ -384,12 +384,12 @@ impl Download {
             match request.source {
                 Source::Peer(peer) => {
                     if self.peers.silent(peer, now.since(request.since), now) {
-                        self.news.push(Step::Away(request.source));
+                        self.news.push(Step::Unreachable(request.source));
                     }
                 }
                 Source::Outside(outside) => {
                     if outside != Outside::Origin {
-                        self.news.push(Step::Away(request.source));
+                        self.news.push(Step::Unreachable(request.source));
                     }
                     self.news.push(Step::GiveUp(request.chunk, outside));
                 }
@@ -477,7 +477,7 @@ impl Download {
             self.end(at);
         }
         if self.peers.silent(peer, Span::ZERO, now) {
-            self.news.push(Step::Away(Source::Peer(peer)));
+            self.news.push(Step::Unreachable(Source::Peer(peer)));
         }
     }
 

@@ -9,7 +9,7 @@ pub const MOST_PEERS: usize = 64;
 /// Requests to a peer in a row without an answer, after which it counts as away.
 const AWAY_AFTER: u8 = 1;
 /// Time for which an absent peer gets no request.
-const AWAY_FOR: Span = Span::seconds(3);
+const UNREACHABLE_FOR: Span = Span::seconds(3);
 /// A peer is slow if it takes this many times the mean.
 const SLOW: u64 = 3;
 
@@ -191,7 +191,7 @@ impl Peers {
         if !known.is_away() {
             return false;
         }
-        known.rest_until = now.plus(AWAY_FOR);
+        known.rest_until = now.plus(UNREACHABLE_FOR);
         self.forget(peer);
         true
     }

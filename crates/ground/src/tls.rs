@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::core::Core;
 
 /// Time between two checks for idle connections.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A silent peer is asked after a minute, and is gone after four questions without an answer, 15 s apart.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
@@ -112,7 +112,7 @@ pub fn accept(
 }
 
 async fn close_idle(connections: Arc<Connections>, limit: Duration, stop: CancellationToken) {
-    let mut looks = tokio::time::interval(LOOK);
+    let mut looks = tokio::time::interval(POLL_INTERVAL);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,

@@ -23,7 +23,7 @@ use super::{caller, convert, watch};
 /// Rows read per page.
 const PAGE: i64 = 500;
 /// Interval of a stream's looks for new records, because other replicas add records too.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Implements `AuditService`.
 #[derive(Debug, Clone)]
@@ -183,7 +183,7 @@ async fn follow(
         tokio::select! {
             () = sender.closed() => return Ok(()),
             _ = change_ticks.next() => {}
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
     }
 }

@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(1200);
 /// Length of the lease: longer than a request may take.
 const LEASE_S: i64 = 1260;
 /// How long a BMC may be unreachable in an AC cycle.
-const AWAY: Duration = Duration::from_secs(600);
+const AC_CYCLE_MAX: Duration = Duration::from_secs(600);
 /// Entries kept for a node, the newest.
 const ENTRIES: usize = 2000;
 
@@ -120,7 +120,7 @@ async fn attempt(core: &Core, row: &BmcLogRow) -> Result<Outcome, Failure> {
     let description = |error| description(BmcError::Redfish(error));
     match row.wanted.as_str() {
         "ac-cycle" => {
-            let cycled = client.ac_cycle(AWAY).await.map_err(description)?;
+            let cycled = client.ac_cycle(AC_CYCLE_MAX).await.map_err(description)?;
             let (away_s, power) = (cycled.away.as_secs(), cycled.power);
             let done = format!(
                 "AC cycle by {}: the BMC was away for {away_s} s; the machine is {power}",

@@ -97,7 +97,7 @@ impl fmt::Debug for UncheckedFrame {
 /// An agent that sent what is wrong. Nothing more is asked from it in this job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{agent} at {at} sent what is wrong, and is not asked again in this job: {reason}")]
-pub struct Lie {
+pub struct WrongBytes {
     /// The agent.
     pub agent: ClientIdentity,
     /// Its address.
@@ -140,7 +140,7 @@ pub enum AskError {
     Full(ClientIdentity),
     /// The agent sent wrong bytes. The caller reports the agent with this error, which is returned once for each agent.
     #[error(transparent)]
-    Lied(#[from] Lie),
+    WrongBytes(#[from] WrongBytes),
     /// The agent sent wrong bytes before, and gets no request.
     #[error("{0} lied before in this job")]
     Banned(ClientIdentity),
@@ -255,7 +255,7 @@ impl PeerClient {
     /// image's index. Takes a few milliseconds of CPU time, so it is not for a thread of the async runtime.
     ///
     /// # Errors
-    /// [`AskError::Lied`] or [`AskError::Banned`] if the frame is wrong; [`AskError::Frame`] if `data` has another length
+    /// [`AskError::WrongBytes`] or [`AskError::Banned`] if the frame is wrong; [`AskError::Frame`] if `data` has another length
     /// than the chunk.
     pub fn open(
         &self,
@@ -270,14 +270,14 @@ impl PeerClient {
         })
     }
 
-    /// Records that the agent sent wrong bytes. Only the first call for an agent returns [`AskError::Lied`].
+    /// Records that the agent sent wrong bytes. Only the first call for an agent returns [`AskError::WrongBytes`].
     fn lied(&self, peer: &PeerAddress, reason: String) -> AskError {
         let mut state = self.state();
         state.kept.remove(&peer.agent);
         if !state.banned.insert(peer.agent.clone()) {
             return AskError::Banned(peer.agent.clone());
         }
-        let lie = Lie {
+        let lie = WrongBytes {
             agent: peer.agent.clone(),
             at: peer.at,
             reason,

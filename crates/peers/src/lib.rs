@@ -26,7 +26,7 @@ mod store;
 mod ticket;
 mod wire;
 
-pub use client::{Answer, AskError, ClientSettings, Holdings, Lie, PeerAddress, PeerClient, UncheckedFrame};
+pub use client::{Answer, AskError, ClientSettings, Holdings, PeerAddress, PeerClient, UncheckedFrame, WrongBytes};
 pub use frame::{FrameCheck, FrameError, VerifiedFrame};
 pub use server::{Clock, Heard, PeerServer, ServerCounts, ServerSettings, Serving};
 pub use spread::{FromTable, Spread, SpreadChannels, SpreadError, Take, ToTable};

@@ -22,7 +22,7 @@ use crate::frame::{FrameCheck, FrameError, VerifiedFrame};
 use crate::store::FrameStore;
 
 /// Time limit for a request for the chunks that another agent holds.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for a request of a chunk, whatever the decisions allow.
 const REQUEST: Duration = Duration::from_secs(60);
 /// Failures of the image servers in a row, after which the download ends.
@@ -51,9 +51,9 @@ pub enum ToTable {
     /// A granted chunk did not come.
     Failed(Chunk),
     /// An agent does not answer.
-    Away(AgentNo),
+    Unreachable(AgentNo),
     /// An agent sent wrong bytes.
-    Lied {
+    SentWrongBytes {
         /// The agent.
         agent: AgentNo,
         /// What it sent.
@@ -326,9 +326,9 @@ impl Running {
                     self.tell(ToTable::Done { chunk, held }).await?;
                 }
                 Step::GiveUp(chunk, _) => self.tell(ToTable::Failed(chunk)).await?,
-                Step::Away(source) => {
+                Step::Unreachable(source) => {
                     if let Some(agent) = self.agent_no(source) {
-                        self.tell(ToTable::Away(agent)).await?;
+                        self.tell(ToTable::Unreachable(agent)).await?;
                     }
                 }
             }
@@ -424,7 +424,7 @@ impl Running {
         let spread = self.spread.clone();
         self.tasks.spawn(async move {
             let load = (spread.load)();
-            match spread.client.look(&address, load, Instant::now() + LOOK).await {
+            match spread.client.look(&address, load, Instant::now() + LOOK_TIMEOUT).await {
                 Ok(holdings) => Event::Looked(peer, holdings),
                 Err(error) => Event::Failed {
                     chunk: None,
@@ -520,11 +520,11 @@ impl Running {
         // Without a chunk, no request is found: only the agent counts.
         let asked = chunk.unwrap_or(Chunk(u32::MAX));
         match (error, source) {
-            (AskError::Lied(lie), _) => {
+            (AskError::WrongBytes(lie), _) => {
                 self.download.lied(asked, source);
                 if let Some(agent) = self.agent_no(source) {
                     let reason = lie.reason;
-                    self.tell(ToTable::Lied { agent, reason }).await?;
+                    self.tell(ToTable::SentWrongBytes { agent, reason }).await?;
                 }
             }
             (AskError::Banned(_), _) => _ = self.download.lied(asked, source),
@@ -534,7 +534,7 @@ impl Running {
             (_, Source::Outside(_)) => {
                 self.download.refused(asked, source, now);
                 if let Some(agent) = self.agent_no(source) {
-                    self.tell(ToTable::Away(agent)).await?;
+                    self.tell(ToTable::Unreachable(agent)).await?;
                 }
             }
         }

@@ -25,7 +25,7 @@ const LOG_WITHIN: Duration = Duration::from_secs(600);
 /// Default longest wait for an AC cycle.
 const CYCLE_WITHIN: Duration = Duration::from_secs(1200);
 /// Pause between two polls.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// `rackwright node bmc-log`
 #[derive(Debug, Args)]
@@ -254,7 +254,7 @@ async fn until_done(client: &Client, started: &BmcWork, within: Duration) -> Res
                 hint: "the work continues; `rackwright node bmc-log ID --cached` shows its result".to_owned(),
             });
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

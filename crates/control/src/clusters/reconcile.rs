@@ -24,7 +24,7 @@ use super::watch;
 use crate::clusters::Clusters;
 
 /// Interval of the checks for changes by other replicas.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Another replica takes over after this time without a sign of this one, in seconds: longer than any change takes.
 pub(super) const LEASE_S: i64 = 900;
 /// First and longest pause after failures, in seconds. While a breach is open no pause is longer than `check_s`.
@@ -64,7 +64,7 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
         tokio::select! {
             () = core.stop.cancelled() => return,
             () = core.feature::<Clusters>().partitions.notified() => {}
-            () = tokio::time::sleep(rounds.checked.pause(LOOK)) => {}
+            () = tokio::time::sleep(rounds.checked.pause(POLL_INTERVAL)) => {}
         }
         rounds.run(&core).await;
     }

@@ -27,7 +27,7 @@ use crate::manager::{Applied, FabricManager, Inspection, ManagerFault, Master, P
 use log::{Follower, LogEvent};
 
 /// Interval of the checks whether OpenSM still runs, while a sweep is awaited.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How to find the OpenSM process.
 #[derive(Debug, Clone)]
@@ -195,7 +195,7 @@ impl OpenSm {
         let deadline = Instant::now() + self.settings.deadline;
         let mut differences = None;
         loop {
-            let next = deadline.min(Instant::now() + LOOK);
+            let next = deadline.min(Instant::now() + POLL_INTERVAL);
             let seen = tokio::time::timeout_at(next, follower.next()).await;
             match seen {
                 Err(_) if Instant::now() < deadline => {

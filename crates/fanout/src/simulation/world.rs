@@ -89,7 +89,7 @@ pub(super) enum Message {
         agent: u32,
         chunk: Chunk,
     },
-    Away {
+    Unreachable {
         agent: u32,
         other: u32,
     },
@@ -99,7 +99,7 @@ pub(super) enum Message {
         from: Outside,
         lease: Moment,
     },
-    Lied {
+    SentWrongBytes {
         agent: u32,
         other: u32,
     },
@@ -466,11 +466,11 @@ impl<'a> World<'a> {
                 self.table.failed(AgentNo(agent), chunk);
                 (agent, true)
             }
-            Message::Away { agent, other } => {
+            Message::Unreachable { agent, other } => {
                 self.table.away(AgentNo(agent), AgentNo(other));
                 (agent, true)
             }
-            Message::Lied { agent, other } => {
+            Message::SentWrongBytes { agent, other } => {
                 self.table.lied(AgentNo(agent), AgentNo(other));
                 (agent, true)
             }
@@ -534,7 +534,7 @@ impl<'a> World<'a> {
             self.figures.lies += 1;
             self.figures.reports += u64::from(reported);
             if reported && let Some(other) = from {
-                self.post(CONTROL_STEPS, Message::Lied { agent: to, other });
+                self.post(CONTROL_STEPS, Message::SentWrongBytes { agent: to, other });
             }
             self.decide(to);
             return;
@@ -580,13 +580,13 @@ impl<'a> World<'a> {
                 Step::Claim { wanted, stuck } => {
                     self.post(CONTROL_STEPS, Message::Claim { agent, wanted, stuck });
                 }
-                Step::Away(source) => {
+                Step::Unreachable(source) => {
                     let other = match source {
                         Source::Peer(peer) => self.agent_at(agent, peer),
                         Source::Outside(Outside::Agent(other)) => other.0,
                         Source::Outside(Outside::Origin) => continue,
                     };
-                    self.post(CONTROL_STEPS, Message::Away { agent, other });
+                    self.post(CONTROL_STEPS, Message::Unreachable { agent, other });
                 }
                 Step::GiveUp(chunk, _) => self.post(CONTROL_STEPS, Message::Failed { agent, chunk }),
                 Step::Rest(until) => return self.rest(agent, until),

@@ -20,7 +20,7 @@ use crate::share::alive_since;
 /// How long the end of a rotation waits for running daemons.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(60);
 /// Time between two reads of their state.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 fn reason_of(reason: &str) -> Result<&str, RotateError> {
     checked_reason(reason).map_err(|_| RotateError::NoReason)
@@ -186,6 +186,6 @@ async fn until_followed(store: &Store, authority: &str) -> Result<Vec<String>, S
         if slow.is_empty() || begun.elapsed() > FOLLOWED_WITHIN {
             return Ok(slow);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

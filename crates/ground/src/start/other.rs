@@ -80,11 +80,11 @@ pub async fn ask(config: &Config, keys: &KeyFiles, store: &Store, rng: &dyn Rng)
     for (channel, endpoint) in connected.into_iter().flatten() {
         match request_repeatedly(&channel, keys, store, rng).await? {
             Answer::Ours => {}
-            Answer::Away(why) if matches!(config.database, Database::Server(_)) => {
+            Answer::Unreachable(why) if matches!(config.database, Database::Server(_)) => {
                 // A replica without its database does nothing, and must not stop others from starting.
                 tracing::warn!(endpoint, why, "a replica could not prove that it shares this database");
             }
-            Answer::Away(why) | Answer::Another(why) => return Err(OtherError::Other { endpoint, why }),
+            Answer::Unreachable(why) | Answer::Another(why) => return Err(OtherError::Other { endpoint, why }),
         }
     }
     Ok(())
@@ -95,7 +95,7 @@ enum Answer {
     /// It shares the database.
     Ours,
     /// It cannot answer now; the reason.
-    Away(String),
+    Unreachable(String),
     /// It has another database, or does not prove that it shares this one; the reason.
     Another(String),
 }
@@ -127,8 +127,8 @@ async fn request_once(channel: &Channel, keys: &KeyFiles, store: &Store, rng: &d
     let mut client = ControlServiceClient::new(channel.clone());
     let answer = tokio::time::timeout(ANSWER, client.prove_database(request)).await;
     Ok(match answer {
-        Err(_) => Answer::Away(format!("it did not answer within {} s", ANSWER.as_secs())),
-        Ok(Err(status)) if status.code() == Code::Unavailable => Answer::Away(status.message().to_owned()),
+        Err(_) => Answer::Unreachable(format!("it did not answer within {} s", ANSWER.as_secs())),
+        Ok(Err(status)) if status.code() == Code::Unavailable => Answer::Unreachable(status.message().to_owned()),
         Ok(Err(status)) => Answer::Another(format!(
             "it did not prove that it uses this database ({})",
             status.message()

@@ -128,7 +128,7 @@ async fn an_agent_with_wrong_bytes_is_reported_once_and_not_asked_again() {
             Err(AskError::Banned(_)) => (other, one),
             _ => (one, other),
         };
-        let Err(AskError::Lied(lie)) = first else {
+        let Err(AskError::WrongBytes(lie)) = first else {
             panic!("{why}: {first:?}")
         };
         assert_eq!((&lie.agent, lie.at), (&peer.agent, peer.at), "{why}");
@@ -157,7 +157,7 @@ async fn one_liar_does_not_keep_an_honest_agent_from_helping() {
         .await;
     let client = site.client(&agent("gpu-002"));
     let answer = client.ask(&peer, Chunk(0), soon()).await.unwrap();
-    assert!(matches!(site.image.open(&client, answer), Err(AskError::Lied(_))));
+    assert!(matches!(site.image.open(&client, answer), Err(AskError::WrongBytes(_))));
     let answer = client.ask(&honest.address, Chunk(0), soon()).await.unwrap();
     site.image.open(&client, answer).unwrap();
 }
@@ -206,7 +206,7 @@ async fn an_answer_that_breaks_off_is_no_lie_and_an_unknown_welcome_is_one() {
     let client = site.client(&agent("gpu-002"));
     let error = client.look(&peer, 0, soon()).await.unwrap_err();
     assert!(
-        matches!(&error, AskError::Lied(lie) if lie.reason.contains("200")),
+        matches!(&error, AskError::WrongBytes(lie) if lie.reason.contains("200")),
         "{error}"
     );
 

@@ -118,8 +118,8 @@ impl Actor {
                 ToTable::Claim { wanted, held, stuck } => _ = self.table.claim(number, wanted, &held, &stuck, now),
                 ToTable::Done { chunk, held } => _ = self.table.done(number, chunk, &held, now),
                 ToTable::Failed(chunk) => self.table.failed(number, chunk),
-                ToTable::Away(other) => self.table.away(number, other),
-                ToTable::Lied { agent, .. } => {
+                ToTable::Unreachable(other) => self.table.away(number, other),
+                ToTable::SentWrongBytes { agent, .. } => {
                     self.lies.lock().unwrap().push((number, agent));
                     self.table.lied(number, agent);
                 }
