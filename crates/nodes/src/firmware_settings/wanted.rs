@@ -162,6 +162,7 @@ pub(super) fn bare(fingerprint: &str) -> String {
 #[cfg(test)]
 mod tests {
     use rackwright_ground::testing;
+    use rackwright_lifecycle::State;
 
     use super::*;
 

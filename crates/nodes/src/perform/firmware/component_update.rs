@@ -275,7 +275,7 @@ impl FirmwareRun<'_> {
                         percent,
                     );
                 }
-                UpdateLook::Unreachable(why) => {
+                UpdateLook::Away(why) => {
                     self.show_progress(&self.what(component_update, "the BMC restarts:"), 99);
                     if answered.elapsed() > self.limits.away {
                         let what = format!(
