@@ -2,10 +2,14 @@
 //!
 //! Everything runs inside the lab's network namespace and ends with the namespace.
 
+pub mod bridge_host;
 pub mod client;
+pub mod customer;
 pub mod drive;
 pub mod fabric;
+pub mod flood;
 pub mod hall;
+pub mod impostor;
 pub mod ipmi;
 pub mod keep;
 pub mod member;

@@ -1,8 +1,5 @@
 //! A host on the boot network that poses as the agent of a node.
 
-#[path = "impostor/host.rs"]
-pub mod host;
-
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,13 +8,13 @@ use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_sim::fleet::{Fleet, FleetConfig, Phase, Profile, SimNode};
 use rackwright_sim::install_crypto;
+use rackwright_tests::impostor::{Agent, Host, Key, Plan, Session};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{POLL, Site};
 use serde_json::Value;
 use tonic::Code;
 
 use crate::attestation::equip;
-use host::{Agent, Host, Key, Plan, Session};
 
 const TEST_LIMIT: Duration = Duration::from_secs(180);
 /// A customer's login key, which is a part of the seed.
@@ -97,29 +94,12 @@ impl Bench {
     }
 
     fn events(&self, kind: &str) -> Vec<Value> {
-        let target = format!("nodes/{}", self.node().name());
-        let events = self.site.cli(["events", "--target", &target, "-o", "json"]);
-        serde_json::Deserializer::from_str(&events)
-            .into_iter::<Value>()
-            .map(|event| event.expect("events are JSON"))
-            .filter(|event| event["kind"] == kind)
-            .collect()
+        self.site.events(&format!("nodes/{}", self.node().name()), kind)
     }
 
     async fn until_reported(&self, kind: &str, count: usize) -> Vec<Value> {
-        let deadline = Instant::now() + TEST_LIMIT;
-        loop {
-            let events = self.events(kind);
-            if events.len() >= count {
-                return events;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "{kind}: {events:?}\n{}",
-                self.site.log_tail()
-            );
-            tokio::time::sleep(POLL).await;
-        }
+        let target = format!("nodes/{}", self.node().name());
+        self.site.until_reported(&target, kind, count, TEST_LIMIT).await
     }
 
     /// Registers and connects before the machine itself has booted.
