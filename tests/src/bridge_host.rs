@@ -1,9 +1,10 @@
 //! A separate host on the lab's bridge, for example an attacker: a network namespace of its own with one network card.
 //!
 //! ```text
-//! lab's namespace: br0 ── hostN ═══ veth pair ═══ card0 ── namespace of the host: its threads, and all that they start
+//! lab's namespace: br0 ── hostN ═══ veth pair ═══ card0 ── namespace of the host
 //! ```
 
+use std::net::Ipv4Addr;
 use std::panic::resume_unwind;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -90,7 +91,7 @@ impl BridgeHost {
     /// # Panics
     /// If the host cannot be made.
     #[must_use]
-    pub fn with_address(address: std::net::Ipv4Addr) -> Self {
+    pub fn with_address(address: Ipv4Addr) -> Self {
         let host = Self::plug_in(None);
         host.ip(&format!("addr add {address}/24 dev {CARD}"));
         host

@@ -29,6 +29,8 @@ const CLIENT_PORT: u16 = 68;
 const BROADCAST: u8 = 0x80;
 /// Time limit of a DHCP answer.
 const WAIT_LIMIT: Duration = Duration::from_secs(2);
+/// Time limit of a connection.
+const CONNECT: Duration = Duration::from_secs(30);
 /// Fixed part of a DHCP message with its magic cookie.
 const HEADER: usize = 240;
 const DISCOVER: u8 = 1;
@@ -316,12 +318,22 @@ pub async fn get(url: &str, from: Ipv4Addr) -> Option<String> {
     head.starts_with("HTTP/1.1 200 ").then(|| body.to_owned())
 }
 
+/// Connects; a connection that a busy listener closes is tried again.
 async fn client(server: &str, tls: ClientTlsConfig, from: Ipv4Addr) -> AgentServiceClient<Channel> {
     let endpoint = Endpoint::from_shared(server.to_owned())
         .expect("a URL")
         .local_address(Some(IpAddr::V4(from)));
-    let channel = endpoint.tls_config(tls).expect("PEM").connect().await;
-    AgentServiceClient::new(channel.expect("it listens")).max_decoding_message_size(32 << 20)
+    let endpoint = endpoint.tls_config(tls).expect("PEM");
+    let deadline = tokio::time::Instant::now() + CONNECT;
+    let channel = loop {
+        let error = match endpoint.connect().await {
+            Ok(channel) => break channel,
+            Err(error) => error,
+        };
+        assert!(tokio::time::Instant::now() < deadline, "no connection: {error:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    AgentServiceClient::new(channel).max_decoding_message_size(32 << 20)
 }
 
 impl Plan {

@@ -18,6 +18,7 @@ pub mod outside;
 pub mod plane;
 pub mod ports;
 pub mod process;
+pub mod rogue_dhcp;
 pub mod site;
 pub mod timing;
 pub mod web_console;
