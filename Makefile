@@ -70,11 +70,15 @@ FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= 0
 FUZZ_CORPUS ?= target/fuzz/corpus
 
-.PHONY: test-attacks
-test-attacks: deps ## The attacks of docs/security.md against a running rackwrightd (part of `make test`, with fewer malformed inputs)
+.PHONY: test-attacks attack-images
+test-attacks: deps attack-images ## The attacks of docs/security.md against a running rackwrightd (part of `make test`, with fewer malformed inputs)
 	cargo build --locked --workspace --bins --profile $(PROFILE)
 	RACKWRIGHT_MALFORMED_INPUTS=100000 \
 	  cargo nextest run --locked -p rackwright-tests --test attacks --cargo-profile $(PROFILE)
+
+# What the real machines of these tests boot, and the image that they get.
+attack-images: ramdisk-cloud netboot
+	@images/tiny/build.sh
 
 # Seeds of `make simulation`. `make test` runs 150 of the nodes and 40 of the clusters.
 SEEDS ?= 2000

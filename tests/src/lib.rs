@@ -2,10 +2,14 @@
 //!
 //! Everything runs inside the lab's network namespace and ends with the namespace.
 
+pub mod bridge_host;
 pub mod client;
+pub mod customer;
 pub mod drive;
 pub mod fabric;
+pub mod flood;
 pub mod hall;
+pub mod impostor;
 pub mod ipmi;
 pub mod keep;
 pub mod member;
@@ -14,6 +18,7 @@ pub mod outside;
 pub mod plane;
 pub mod ports;
 pub mod process;
+pub mod rogue_dhcp;
 pub mod site;
 pub mod timing;
 pub mod web_console;

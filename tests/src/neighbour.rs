@@ -1,13 +1,11 @@
 //! A separate host on the lab's bridge that requests addresses like machines behind a relay.
 
 use std::net::{Ipv4Addr, UdpSocket};
-use std::process::Command;
-use std::sync::mpsc;
 use std::time::Duration;
 
-use nix::sched::{CloneFlags, unshare};
-use nix::unistd::gettid;
 use rackwright_lab::SERVER_IPV4;
+
+use crate::bridge_host::BridgeHost;
 
 /// The host's address, which is the relay's address in its messages.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
@@ -21,40 +19,12 @@ pub struct Lease {
     pub script: String,
 }
 
-/// Runs `ip` with these arguments.
-///
-/// # Panics
-/// If it fails.
-pub fn ip(words: &str) {
-    let done = Command::new("ip").args(words.split(' ')).output().expect("ip runs");
-    assert!(
-        done.status.success(),
-        "ip {words}: {}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-}
-
-/// Runs `work` on the host: a thread in its own network namespace, with a single interface `host1` on the lab's
-/// bridge.
+/// Runs `work` on a host with the address [`HOST`] on the lab's bridge.
 ///
 /// # Panics
 /// If the host cannot be made, or the work panics.
 pub fn on_the_bridge<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (ready, host) = mpsc::channel();
-    let (plugged_in, link) = mpsc::channel();
-    let worker = std::thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace for the host");
-        ready.send(gettid()).expect("the test waits");
-        link.recv().expect("the test plugs the host in");
-        ip(&format!("addr add {HOST}/24 dev host1"));
-        ip("link set host1 up");
-        work()
-    });
-    let thread = host.recv().expect("the host starts");
-    ip(&format!("link add host0 type veth peer name host1 netns {thread}"));
-    ip("link set host0 master br0 up");
-    plugged_in.send(()).expect("the host waits");
-    worker.join().expect("the host does its work")
+    BridgeHost::with_address(HOST).call(work)
 }
 
 /// A MAC address as bytes.

@@ -31,6 +31,22 @@ pub fn freeze(pid: u32) {
     }
 }
 
+/// A line of a process's memory in proc(5), in bytes: `VmRSS` is the resident memory now, `VmHWM` the most that it ever was.
+///
+/// # Panics
+/// If there is no such process or line.
+#[must_use]
+pub fn memory(pid: u32, line: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
+    let mut values = status
+        .lines()
+        .filter_map(|text| text.strip_prefix(line)?.strip_prefix(':'));
+    let kib = values
+        .next()
+        .and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or_else(|| panic!("{line} is not in:\n{status}")) * 1024
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::Command;

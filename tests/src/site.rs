@@ -53,6 +53,8 @@ pub struct Settings {
     pub traffic: Option<PathBuf>,
     /// The hardware probe that validations run; none: hardware is not read.
     pub probe: Option<PathBuf>,
+    /// Networks of machines behind relays. Each has its addresses from 10 to 99 as its pool.
+    pub relayed: Vec<[u8; 3]>,
     /// Further lines of settings.
     pub further: String,
     /// The ramdisk that machines boot: "cloud", or "generic" with the drivers of real servers.
@@ -76,6 +78,7 @@ impl Default for Settings {
             boot_unknown: false,
             traffic: None,
             probe: None,
+            relayed: Vec::new(),
             further: String::new(),
             ramdisk: "cloud",
         }
@@ -145,6 +148,15 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
     let signed = signed.map(|key| format!("images:\n  trusted_keys: [\"{key}\"]\n  require_signature: true\n"));
     let traffic = settings.traffic.as_ref();
     let traffic = traffic.map(|file| format!("network_test:\n  program: {}\n  seconds: 1\n", file.display()));
+    let relayed: String = settings
+        .relayed
+        .iter()
+        .map(|[a, b, c]| {
+            format!(
+                "        - network: {a}.{b}.{c}.0/24\n          pool: {{first: {a}.{b}.{c}.10, last: {a}.{b}.{c}.99}}\n"
+            )
+        })
+        .collect();
     let probe = settings.probe.as_ref();
     let probe = probe.map(|file| format!("hardware_probe:\n  program: {}\n", file.display()));
     format!(
@@ -153,7 +165,7 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
          arguments: console=ttyS0\n  network:\n    server_ip: {SERVER_IPV4}\n    interface: br0\n    \
          boot_loader: {loader}\n    boot_unknown: {boot_unknown}\n    router_advertisements: true\n    dhcp:\n      server:\n        subnets:\n        \
          - network: 10.77.0.0/24\n          pool: {{first: 10.77.0.100, last: 10.77.0.199}}\n          \
-         router: {SERVER_IPV4}\n    first_stages:\n{stages}\
+         router: {SERVER_IPV4}\n{relayed}    first_stages:\n{stages}\
          policy:\n  agent_boot_s: {agent}\n  host_boot_s: {host}\n  boots: {boots}\n  tries: {tries}\n  \
          backoff_s: 1\n  backoff_max_s: {backoff}\n  agent_grace_s: 20\n  bmc_s: 60\n",
         data = dir.join("data").display(),
@@ -493,6 +505,40 @@ impl Site {
                 return;
             }
             assert!(Instant::now() < deadline, "not active again after {limit:?}: {node}");
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// The events of one kind about a target, such as `nodes/n1`.
+    ///
+    /// # Panics
+    /// If the CLI fails.
+    #[must_use]
+    pub fn events(&self, target: &str, kind: &str) -> Vec<Value> {
+        let events = self.cli(["events", "--target", target, "-o", "json"]);
+        serde_json::Deserializer::from_str(&events)
+            .into_iter::<Value>()
+            .map(|event| event.expect("events are JSON"))
+            .filter(|event| event["kind"] == kind)
+            .collect()
+    }
+
+    /// Waits until there are `count` such events, and returns all of them.
+    ///
+    /// # Panics
+    /// If there are fewer after `limit`.
+    pub async fn until_reported(&self, target: &str, kind: &str, count: usize, limit: Duration) -> Vec<Value> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let events = self.events(target, kind);
+            if events.len() >= count {
+                return events;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{kind} of {target}: {events:?}\n{}",
+                self.log_tail()
+            );
             tokio::time::sleep(POLL).await;
         }
     }

@@ -31,6 +31,8 @@ mod ethernet;
 mod exhaustion;
 #[path = "attacks/firmware.rs"]
 mod firmware;
+#[path = "attacks/hostile_host.rs"]
+mod hostile_host;
 #[path = "attacks/impostor.rs"]
 mod impostor;
 #[path = "attacks/logins.rs"]

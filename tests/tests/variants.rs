@@ -1,40 +1,12 @@
 //! Variants: firmware, boot methods and drives in addition to those of `life.rs`, and recoveries from trouble.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
 use rackwright_lab::{self as lab, DiskKind, Firmware, Lab, LabConfig, Machine, ResetType};
+use rackwright_tests::customer::{customer_key, on_host};
 use rackwright_tests::drive::is_empty;
-use rackwright_tests::site::{BOOT, POLL, Settings, Site, texts};
+use rackwright_tests::site::{BOOT, POLL, Settings, Site};
 use serde_json::Value;
-
-/// A customer's key pair: returns the file of the private half; the public half is beside it with `.pub`.
-fn customer_key(dir: &Path) -> PathBuf {
-    let file = dir.join("customer");
-    let made = Command::new("ssh-keygen")
-        .args(["-q", "-t", "ed25519", "-N", "", "-C", "customer", "-f"])
-        .arg(&file)
-        .status();
-    assert!(made.expect("ssh-keygen runs").success());
-    file
-}
-
-/// The output of a command on the installed system, run with the customer's key.
-fn on_host(site: &Site, node: &str, key: &Path, command: &str) -> String {
-    let node = site.json(["node", "get", node]);
-    let address = node["status"]["address"].as_str().expect("the node has an address");
-    let output = Command::new("ssh")
-        .args(["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"])
-        .args(["-o", "LogLevel=ERROR", "-o", "BatchMode=yes", "-i"])
-        .arg(key)
-        .args([&format!("root@{address}"), command])
-        .output()
-        .expect("ssh runs");
-    let (out, err) = texts(&output);
-    assert!(output.status.success(), "{command}: {err}");
-    out
-}
 
 async fn becomes(site: &Site, id: &str, wanted: &str) {
     let state = site.until(id, &[wanted, "failed", "quarantined"], BOOT).await;

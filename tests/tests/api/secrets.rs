@@ -7,7 +7,8 @@ use std::process::Command;
 use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_lab::{self as lab, PowerState};
-use rackwright_tests::neighbour::{Lease, ip, lease, mac_bytes, on_the_bridge};
+use rackwright_tests::bridge_host::{CARD, ip};
+use rackwright_tests::neighbour::{Lease, lease, mac_bytes, on_the_bridge};
 use rackwright_tests::site::Site;
 use tonic::transport::Identity;
 use tonic::{Code, Status};
@@ -296,7 +297,7 @@ fn boot_as(mac: &str) -> (String, String, IpAddr) {
     let mac = mac_bytes(mac);
     on_the_bridge(move || {
         let Lease { address, script: url } = lease(mac);
-        ip(&format!("addr add {address}/24 dev host1"));
+        ip(&format!("addr add {address}/24 dev {CARD}"));
         let fetched = Command::new("curl")
             .args(["-sf", "--interface", &address.to_string(), &url])
             .output();

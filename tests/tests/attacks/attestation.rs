@@ -3,18 +3,17 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_sim::fleet::{Fleet, FleetConfig, Format, Profile, SimNode, SimTpm};
 use rackwright_sim::install_crypto;
+use rackwright_tests::impostor::{Host, Key};
 use rackwright_tests::ports::free_port;
-use rackwright_tests::site::{POLL, Site};
+use rackwright_tests::site::Site;
 use serde_json::Value;
 use tonic::Code;
-
-use crate::impostor::host::{Host, Key};
 
 const TEST_LIMIT: Duration = Duration::from_secs(180);
 pub const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA9Nf8gnELrYx6K/bPXBRt0Q3kQb6ujVbhL6rVQIzJgo customer";
@@ -121,29 +120,12 @@ impl Bench {
     }
 
     fn events(&self, kind: &str) -> Vec<Value> {
-        let target = format!("nodes/{}", self.id());
-        let events = self.site.cli(["events", "--target", &target, "-o", "json"]);
-        serde_json::Deserializer::from_str(&events)
-            .into_iter::<Value>()
-            .map(|event| event.expect("events are JSON"))
-            .filter(|event| event["kind"] == kind)
-            .collect()
+        self.site.events(&format!("nodes/{}", self.id()), kind)
     }
 
     async fn until_reported(&self, kind: &str, count: usize) -> Vec<Value> {
-        let deadline = Instant::now() + TEST_LIMIT;
-        loop {
-            let events = self.events(kind);
-            if events.len() >= count {
-                return events;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "{kind}: {events:?}\n{}",
-                self.site.log_tail()
-            );
-            tokio::time::sleep(POLL).await;
-        }
+        let target = format!("nodes/{}", self.id());
+        self.site.until_reported(&target, kind, count, TEST_LIMIT).await
     }
 
     fn status(&self) -> Value {

@@ -7,13 +7,13 @@ use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_sim::fleet::{Fleet, FleetConfig, Profile, SimNode};
 use rackwright_sim::install_crypto;
+use rackwright_tests::impostor::{Host, Key, get};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::Site;
 use serde_json::Value;
 use tonic::Code;
 
 use crate::attestation::{KEY, equip, settings};
-use crate::impostor::host::{Host, Key, get};
 
 const TEST_LIMIT: Duration = Duration::from_secs(180);
 const REFUSED: &str = "security.attestation-refused";
@@ -91,13 +91,7 @@ impl Bench {
     }
 
     fn events(&self, kind: &str) -> Vec<Value> {
-        let target = format!("nodes/{}", self.id());
-        let events = self.site.cli(["events", "--target", &target, "-o", "json"]);
-        serde_json::Deserializer::from_str(&events)
-            .into_iter::<Value>()
-            .map(|event| event.expect("events are JSON"))
-            .filter(|event| event["kind"] == kind)
-            .collect()
+        self.site.events(&format!("nodes/{}", self.id()), kind)
     }
 
     /// The address of the medium in the virtual drive, once there is one.

@@ -1,9 +1,9 @@
 //! Clients that try to exhaust memory, connections and disk space.
 
-#[path = "exhaustion/flood.rs"]
-mod flood;
 #[path = "exhaustion/plane.rs"]
 pub mod plane;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
@@ -13,6 +13,7 @@ use rackwright_api::v1::agent_service_client::AgentServiceClient;
 use rackwright_api::v1::image_service_client::ImageServiceClient;
 use rackwright_api::v1::site_service_client::SiteServiceClient;
 use rackwright_sim::install_crypto;
+use rackwright_tests::flood::{Flood, HTTP, Speed, TLS, announced, raise_open_files};
 use rackwright_tests::site::texts;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinHandle;
@@ -21,8 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use flood::{Flood, HTTP, Speed, TLS, raise_open_files};
-use plane::{Plane, TEST_LIMIT, announced, image};
+use plane::{Plane, TEST_LIMIT, image};
 
 const MIB: u64 = 1 << 20;
 /// Most memory that an attack without a certificate may cost.
@@ -111,6 +111,15 @@ async fn calls_that_are_never_finished_cost_little_and_end() {
     plane.site.stop().await;
 }
 
+fn local(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
+}
+
+/// Addresses of attackers.
+fn addresses(count: u8) -> Vec<Ipv4Addr> {
+    (1..=count).map(|n| Ipv4Addr::new(127, 250, 0, n)).collect()
+}
+
 /// Inspects, images and erases a machine and answers a member, while sockets are held open against the listeners.
 async fn life_during_flood(further: &str, flood: impl AsyncFnOnce(&Plane) -> Vec<Flood>) {
     install_crypto();
@@ -145,7 +154,7 @@ async fn thousands_of_idle_sockets_of_one_address_block_no_other_client() {
     life_during_flood("", async |plane| {
         let mut floods = Vec::new();
         for (port, sockets) in [(plane.http, SOCKETS), (plane.api, 1500), (plane.store, 1500)] {
-            floods.push(Flood::start(port, sockets, 1, Speed::Silent).await);
+            floods.push(Flood::start(local(port), sockets, &addresses(1), Speed::Silent).await);
         }
         floods
     })
@@ -158,7 +167,7 @@ async fn slow_bytes_from_many_addresses_block_no_other_client() {
     life_during_flood(limits, async |plane| {
         let mut floods = Vec::new();
         for (port, head) in [(plane.http, HTTP), (plane.api, TLS), (plane.store, TLS)] {
-            floods.push(Flood::start(port, 60, 30, Speed::Slow(head)).await);
+            floods.push(Flood::start(local(port), 60, &addresses(30), Speed::Slow(head)).await);
         }
         floods
     })

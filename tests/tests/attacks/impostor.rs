@@ -1,8 +1,5 @@
 //! A host on the boot network that poses as the agent of a node.
 
-#[path = "impostor/host.rs"]
-pub mod host;
-
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,13 +8,13 @@ use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_sim::fleet::{Fleet, FleetConfig, Phase, Profile, SimNode};
 use rackwright_sim::install_crypto;
+use rackwright_tests::impostor::{Agent, Host, Key, Plan, Session};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{POLL, Site};
 use serde_json::Value;
 use tonic::Code;
 
 use crate::attestation::equip;
-use host::{Agent, Host, Key, Plan, Session};
 
 const TEST_LIMIT: Duration = Duration::from_secs(180);
 /// A customer's login key, which is a part of the seed.
@@ -42,16 +39,24 @@ fn settings(dir: &Path, [api, store, dhcp, tftp, http]: [u16; 5], ssh: u16) -> S
          boot:\n  ramdisk: {{kernel: {dir}/vmlinuz, initrd: {dir}/initrd}}\n  network:\n    \
          server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
          http_port: {http}\n    first_stages: {{}}\n    dhcp:\n      server:\n        subnets:\n        \
-         - network: 127.128.0.0/10\n          pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
+         - network: 127.128.0.0/10\n          pool: {{first: {LEASED}, last: {LEASED}}}\n\
          policy: {{power_off_s: 1, backoff_s: 1, backoff_max_s: 5, tries: 3, agent_grace_s: 2, agent_boot_s: 90, agent_quiet_s: 18}}\n"
     )
 }
 
+/// The one address that the DHCP server gives to machines.
+const LEASED: Ipv4Addr = Ipv4Addr::new(127, 128, 1, 7);
+
 impl Bench {
     async fn start() -> Self {
+        Self::start_with(free_port()).await
+    }
+
+    /// Starts, with an SSH server of the installed system on this port of its address, and of no other.
+    async fn start_with(ssh: u16) -> Self {
         install_crypto();
         let dir = tempfile::tempdir().expect("a folder");
-        let (ports, ssh) = (std::array::from_fn(|_| free_port()), free_port());
+        let ports = std::array::from_fn(|_| free_port());
         let site = Site::start_with(dir.path(), &settings(dir.path(), ports, ssh)).await;
         let dhcp = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports[2]);
         let config = FleetConfig {
@@ -59,7 +64,7 @@ impl Bench {
             // These attacks are on nodes that are identified only by their addresses.
             tpm: false,
             boot_server: Some(dhcp),
-            ssh_listen: Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ssh)),
+            ssh_listen: Some(SocketAddrV4::new(LEASED, ssh)),
             ..FleetConfig::default()
         };
         let fleet = Fleet::start(config).await.expect("the fleet starts");
@@ -97,29 +102,12 @@ impl Bench {
     }
 
     fn events(&self, kind: &str) -> Vec<Value> {
-        let target = format!("nodes/{}", self.node().name());
-        let events = self.site.cli(["events", "--target", &target, "-o", "json"]);
-        serde_json::Deserializer::from_str(&events)
-            .into_iter::<Value>()
-            .map(|event| event.expect("events are JSON"))
-            .filter(|event| event["kind"] == kind)
-            .collect()
+        self.site.events(&format!("nodes/{}", self.node().name()), kind)
     }
 
     async fn until_reported(&self, kind: &str, count: usize) -> Vec<Value> {
-        let deadline = Instant::now() + TEST_LIMIT;
-        loop {
-            let events = self.events(kind);
-            if events.len() >= count {
-                return events;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "{kind}: {events:?}\n{}",
-                self.site.log_tail()
-            );
-            tokio::time::sleep(POLL).await;
-        }
+        let target = format!("nodes/{}", self.node().name());
+        self.site.until_reported(&target, kind, count, TEST_LIMIT).await
     }
 
     /// Registers and connects before the machine itself has booted.
@@ -332,5 +320,38 @@ async fn one_mac_address_in_two_places_is_contested_in_either_order() {
     assert_eq!(bench.events("security.boot-contested").len(), 2);
     let reason = bench.site.reason(&bench.node().name());
     assert!(reason.contains("two machines answered"), "{reason}");
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_address_that_an_agent_reports_is_no_target_of_a_login() {
+    let ssh = free_port();
+    let elsewhere = Ipv4Addr::new(127, 66, 6, 6);
+    let decoy = tokio::net::TcpListener::bind((elsewhere, ssh)).await;
+    let decoy = decoy.expect("the port is free on this address");
+    let bench = Bench::start_with(ssh).await;
+    bench.node().forge_address(elsewhere);
+    bench.node().forge_inventory(move |inventory| {
+        for nic in &mut inventory.nics {
+            nic.addresses = vec![elsewhere.to_string()];
+        }
+    });
+    bench.deploy();
+    // The login with the provisioning key, the checks and the hand-over all went to the machine itself.
+    let handed_over = bench.until(&["active", "failed", "quarantined"]);
+    let id = bench.node().name();
+    tokio::select! {
+        state = handed_over => assert_eq!(state, "active", "{}", bench.site.reason(&id)),
+        client = decoy.accept() => panic!("a client came to the reported address: {client:?}"),
+    }
+    let status = &bench.site.json(["node", "get", &id])["status"];
+    assert_eq!(status["address"], LEASED.to_string(), "{status}");
+    assert_eq!(status["address_witness"], "dhcp", "{status}");
+    // What the agent reports in a later session, with an erase, changes nothing either.
+    bench.release();
+    tokio::select! {
+        state = bench.until(&["available", "failed", "quarantined"]) => assert_eq!(state, "available"),
+        client = decoy.accept() => panic!("a client came to the reported address: {client:?}"),
+    }
     bench.end().await;
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use rackwright_fuzz::changes::{Numbers, changed};
+use rackwright_tests::impostor::Host;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::wire::{call, methods};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -16,7 +17,6 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use crate::exhaustion::plane::{Plane, TEST_LIMIT};
-use crate::impostor::host::Host;
 
 /// Inputs for each listener: 20,000, or as many as `RACKWRIGHT_MALFORMED_INPUTS` says (`make test-attacks`: 100,000).
 static INPUTS: LazyLock<usize> = LazyLock::new(|| {

@@ -10,6 +10,7 @@ use rackwright_agent::tpm::Attester;
 use rackwright_api::v1::{
     Attestation, Challenge, DriveErase, EraseDrives, EraseDrivesResult, EraseMethod, Inventory, TpmKeys,
 };
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 type Change<T> = Arc<dyn Fn(&mut T) + Send + Sync>;
@@ -20,6 +21,7 @@ pub(super) struct Forgery(Mutex<Option<Box<Forgeries>>>);
 
 #[derive(Default, Clone)]
 struct Forgeries {
+    address: Option<Ipv4Addr>,
     inventory: Option<Change<Inventory>>,
     erased: Option<Change<EraseDrivesResult>>,
     attestation: Option<Change<Attestation>>,
@@ -36,6 +38,10 @@ impl Forgery {
         change(forgeries.get_or_insert_default());
     }
 
+    pub(super) fn set_address(&self, address: Ipv4Addr) {
+        self.change(|forgeries| forgeries.address = Some(address));
+    }
+
     pub(super) fn set_inventory(&self, change: impl Fn(&mut Inventory) + Send + Sync + 'static) {
         self.change(|forgeries| forgeries.inventory = Some(Arc::new(change)));
     }
@@ -50,6 +56,11 @@ impl Forgery {
 
     pub(super) fn end(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The address that the agent claims.
+    pub(super) fn address(&self, own: Ipv4Addr) -> Ipv4Addr {
+        self.forgeries().address.unwrap_or(own)
     }
 
     /// The inventory that the agent sends.

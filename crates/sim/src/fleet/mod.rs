@@ -554,6 +554,11 @@ impl SimNode {
         self.node.forgery.set_inventory(change);
     }
 
+    /// From now on its agent claims this address. Its connections still come from the machine's own address.
+    pub fn forge_address(&self, address: Ipv4Addr) {
+        self.node.forgery.set_address(address);
+    }
+
     /// From now on its agent erases nothing, and `change` edits a report of a crypto erase of every drive, which it sends.
     pub fn forge_erase(&self, change: impl Fn(&mut EraseDrivesResult) + Send + Sync + 'static) {
         self.node.forgery.set_erased(change);

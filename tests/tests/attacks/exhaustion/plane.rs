@@ -1,27 +1,18 @@
 //! A control plane on the loopback interface, and clients of its API.
 
-use std::convert::Infallible;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::Frame;
 use rackwright_sim::fleet::{Fleet, FleetConfig, Format};
 use rackwright_tests::member;
 use rackwright_tests::ports::free_port;
+use rackwright_tests::process;
 use rackwright_tests::site::Site;
-use tonic::Status;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tower::ServiceExt as _;
 
 /// Generous: the control plane shares the computer with other tests.
 pub const TEST_LIMIT: Duration = Duration::from_secs(120);
-/// Bytes per write.
-const PIECE: usize = 64 << 10;
 
 /// A control plane.
 pub struct Plane {
@@ -72,10 +63,7 @@ impl Plane {
 
     /// Resident memory of the control plane, in bytes.
     pub fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.site.pid())).expect("rackwrightd runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok());
-        kib.expect("the kernel tells it") * 1024
+        process::memory(self.site.pid(), "VmRSS")
     }
 
     /// The first operator's certificate and key.
@@ -123,48 +111,4 @@ pub fn image(dir: &Path) -> PathBuf {
         .collect();
     std::fs::write(&path, content).expect("the image can be written");
     path
-}
-
-/// Makes a call with a message that announces `length` bytes; `sent` of them are sent as the server accepts them, and
-/// then the call stays unfinished. Returns the status, and the number of bytes that the connection accepted.
-pub async fn announced(channel: &Channel, path: &str, length: u64, sent: u64) -> (Status, u64) {
-    let taken = Arc::new(AtomicU64::new(0));
-    let counted = taken.clone();
-    let head = std::iter::once({
-        let mut head = vec![0];
-        head.extend(u32::try_from(length).expect("a message has a length").to_be_bytes());
-        Bytes::from(head)
-    });
-    let piece = Bytes::from(vec![0; PIECE]);
-    let pieces = (0..sent.div_ceil(PIECE as u64)).map(move |n| {
-        let left = sent - n * PIECE as u64;
-        piece.slice(..PIECE.min(usize::try_from(left).unwrap_or(PIECE)))
-    });
-    let frames = head.chain(pieces).map(move |bytes| {
-        counted.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Ok::<_, Infallible>(Frame::data(bytes))
-    });
-    let unfinished = tokio_stream::StreamExt::chain(tokio_stream::iter(frames), tokio_stream::pending());
-    let request = http::Request::post(format!("https://127.0.0.1{path}"))
-        .header("content-type", "application/grpc")
-        .header("te", "trailers")
-        .body(tonic::body::Body::new(StreamBody::new(unfinished)))
-        .expect("it is a request");
-    let answered = async {
-        let broken = |e: &dyn std::fmt::Display| Status::unknown(e.to_string());
-        let response = channel.clone().oneshot(request).await.map_err(|e| broken(&e))?;
-        if let Some(status) = Status::from_header_map(response.headers()) {
-            return Ok(status);
-        }
-        // The status is after the messages.
-        let body = response.into_body().collect().await.map_err(|e| broken(&e))?;
-        let status = body.trailers().and_then(Status::from_header_map);
-        Ok(status.unwrap_or_else(|| Status::ok("")))
-    };
-    let answered = tokio::time::timeout(Duration::from_secs(60), answered).await;
-    let status = match answered {
-        Ok(Ok(status) | Err(status)) => status,
-        Err(_) => Status::ok("no answer"),
-    };
-    (status, taken.load(Ordering::Relaxed))
 }

@@ -86,7 +86,7 @@ impl Host for SimHost {
 
     fn presence(&self, _server: &str, named: Option<Mac>) -> Presence {
         Presence {
-            address: Some(self.life.address.into()),
+            address: Some(self.life.node.forgery.address(self.life.address).into()),
             mac: Some(named.unwrap_or_else(|| mac(&self.life.node))),
         }
     }

@@ -1,5 +1,5 @@
-//! A host on the boot network without any credential: it uses DHCP, fetches boot scripts, registers and connects, all over
-//! real sockets and under any MAC address.
+//! An attacker on the boot network without any credential: it uses DHCP, fetches boot scripts, registers and connects, all
+//! over real sockets and under any MAC address.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
@@ -17,10 +17,20 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Status, Streaming};
 
-/// The address of its relay, in the machines' subnet; answers are sent to it.
+use crate::bridge_host::ip;
+use crate::neighbour::mac_bytes;
+
+/// The address of its relay on the loopback interface, in the subnet of simulated machines; answers are sent to it.
 const RELAY: Ipv4Addr = Ipv4Addr::new(127, 191, 0, 9);
+/// The ports of DHCP servers, and of clients without a relay.
+const SERVER_PORT: u16 = 67;
+const CLIENT_PORT: u16 = 68;
+/// Flag of a DHCP client that wants its answers by broadcast.
+const BROADCAST: u8 = 0x80;
 /// Time limit of a DHCP answer.
 const WAIT_LIMIT: Duration = Duration::from_secs(2);
+/// Time limit of a connection.
+const CONNECT: Duration = Duration::from_secs(30);
 /// Fixed part of a DHCP message with its magic cookie.
 const HEADER: usize = 240;
 const DISCOVER: u8 = 1;
@@ -29,16 +39,23 @@ const REQUEST: u8 = 3;
 /// A DHCP lease.
 #[derive(Debug, Clone)]
 pub struct Lease {
+    /// The leased address.
     pub address: Ipv4Addr,
     server: Ipv4Addr,
+    /// The boot file: iPXE gets the URL of a script.
     pub boot_file: Option<String>,
 }
 
 /// The host.
+#[derive(Debug)]
 pub struct Host {
     socket: UdpSocket,
     server: SocketAddrV4,
     mac: [u8; 6],
+    /// The relay between host and server.
+    relay: Option<Ipv4Addr>,
+    /// The interface that takes the leased address; none: the host has every address already.
+    interface: Option<String>,
 }
 
 /// The values in the kernel line of a boot script.
@@ -53,12 +70,18 @@ pub struct Plan {
 }
 
 /// A key and a boot id for a registration.
+#[derive(Debug)]
 pub struct Key {
     pair: rcgen::KeyPair,
-    pub boot_id: String,
+    boot_id: String,
 }
 
 impl Key {
+    /// A new key, and the id of a kernel's boot.
+    ///
+    /// # Panics
+    /// If no key can be made.
+    #[must_use]
     pub fn new(boot_id: &str) -> Self {
         Self {
             pair: rcgen::KeyPair::generate().expect("a key can be made"),
@@ -67,6 +90,10 @@ impl Key {
     }
 
     /// The digest to which a quote is bound.
+    ///
+    /// # Panics
+    /// If the key signs nothing.
+    #[must_use]
     pub fn sha256(&self) -> String {
         let key = ClientKey::of_request(&self.request()).expect("it is a request");
         key.sha256().to_owned()
@@ -79,10 +106,13 @@ impl Key {
 }
 
 /// A holder of an agent's certificate.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Agent {
+    /// The certificate.
     pub certificate_pem: String,
+    /// Its private key.
     pub key_pem: String,
+    /// The certificate authority of the site.
     pub ca_pem: String,
     boot_id: String,
     mac: String,
@@ -91,32 +121,56 @@ pub struct Agent {
 }
 
 /// An accepted stream.
+#[derive(Debug)]
 pub struct Session {
     up: mpsc::Sender<v1::AgentMessage>,
     down: Streaming<v1::ControlMessage>,
 }
 
-fn bytes_of(mac: &str) -> [u8; 6] {
-    let bytes: Vec<u8> = mac
-        .split(':')
-        .map(|byte| u8::from_str_radix(byte, 16).expect("a MAC address"))
-        .collect();
-    bytes.try_into().expect("six bytes")
-}
-
 impl Host {
-    /// A host that poses under that MAC address.
+    /// A host on the loopback interface, behind a relay, that poses under that MAC address.
+    ///
+    /// # Panics
+    /// If no port is free.
     pub async fn with_mac(server: SocketAddrV4, mac: &str) -> Self {
-        let socket = UdpSocket::bind((RELAY, 0)).await.expect("a port is free");
-        let mac = bytes_of(mac);
-        Self { socket, server, mac }
+        Self {
+            socket: UdpSocket::bind((RELAY, 0)).await.expect("a port is free"),
+            server,
+            mac: mac_bytes(mac),
+            relay: Some(RELAY),
+            interface: None,
+        }
+    }
+
+    /// A host on the same link as the server, with an interface that has this MAC address. The interface also takes the
+    /// leased address.
+    ///
+    /// # Panics
+    /// If the interface cannot be used.
+    pub async fn on_the_link(interface: &str, mac: &str) -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, CLIENT_PORT)).await;
+        let socket = socket.expect("the port of DHCP clients is free");
+        socket
+            .bind_device(Some(interface.as_bytes()))
+            .expect("the interface is there");
+        socket.set_broadcast(true).expect("broadcasts are allowed");
+        Self {
+            socket,
+            server: SocketAddrV4::new(Ipv4Addr::BROADCAST, SERVER_PORT),
+            mac: mac_bytes(mac),
+            relay: None,
+            interface: Some(interface.to_owned()),
+        }
     }
 
     fn message(&self, kind: u8, offer: Option<&Lease>) -> Vec<u8> {
         let mut bytes = vec![0; HEADER];
-        bytes[..4].copy_from_slice(&[1, 1, 6, 1]);
+        bytes[..4].copy_from_slice(&[1, 1, 6, u8::from(self.relay.is_some())]);
         bytes[4..8].copy_from_slice(&[0, 0, 0, kind]);
-        bytes[24..28].copy_from_slice(&RELAY.octets());
+        match self.relay {
+            Some(relay) => bytes[24..28].copy_from_slice(&relay.octets()),
+            None => bytes[10] = BROADCAST,
+        }
         bytes[28..34].copy_from_slice(&self.mac);
         bytes[236..HEADER].copy_from_slice(&[99, 130, 83, 99]);
         let mut add = |code: u8, data: &[u8]| {
@@ -131,8 +185,10 @@ impl Host {
         add(60, b"PXEClient:Arch:00007:UNDI:003010");
         add(77, b"iPXE");
         add(93, &[0, 7]);
-        // Answer to the source port of this message (RFC 8357).
-        add(82, &[19, 0]);
+        if self.relay.is_some() {
+            // Answer to the source port of this message (RFC 8357).
+            add(82, &[19, 0]);
+        }
         bytes.push(255);
         bytes
     }
@@ -141,10 +197,16 @@ impl Host {
         let message = self.message(kind, offer);
         self.socket.send_to(&message, self.server).await.expect("it is sent");
         let mut packet = vec![0; 4096];
-        let (length, _) = tokio::time::timeout(WAIT_LIMIT, self.socket.recv_from(&mut packet))
-            .await
-            .ok()?
-            .expect("an answer");
+        let answered = async {
+            loop {
+                let (length, _) = self.socket.recv_from(&mut packet).await.expect("an answer");
+                // On a link, each host hears the answers to the others.
+                if length > HEADER && packet[4..8] == message[4..8] && packet[28..34] == self.mac {
+                    return length;
+                }
+            }
+        };
+        let length = tokio::time::timeout(WAIT_LIMIT, answered).await.ok()?;
         let address = |at: usize| <[u8; 4]>::try_from(&packet[at..at + 4]).map(Ipv4Addr::from);
         let mut lease = Lease {
             address: address(16).expect("four bytes"),
@@ -165,23 +227,39 @@ impl Host {
     }
 
     /// Requests an offer.
+    ///
+    /// # Panics
+    /// If nothing can be sent.
     pub async fn discover(&self) -> Option<Lease> {
         self.exchange(DISCOVER, None).await
     }
 
     /// Requests a lease as iPXE does.
+    ///
+    /// # Panics
+    /// If nothing can be sent, or the interface does not take the address.
     pub async fn lease(&self) -> Option<Lease> {
         let offer = self.discover().await?;
-        self.exchange(REQUEST, Some(&offer)).await
+        let lease = self.exchange(REQUEST, Some(&offer)).await?;
+        if let Some(interface) = &self.interface {
+            ip(&format!("addr replace {}/24 dev {interface}", lease.address));
+        }
+        Some(lease)
     }
 
     /// Requests a lease and fetches the boot script from the leased address; none: there was nothing to boot.
+    ///
+    /// # Panics
+    /// As [`Host::lease`], and if the boot server does not answer.
     pub async fn plan(&self) -> Option<Plan> {
         let lease = self.lease().await?;
         self.plan_at(&lease.boot_file?, lease.address).await
     }
 
     /// Fetches a boot script from an address.
+    ///
+    /// # Panics
+    /// If the boot server does not answer.
     pub async fn plan_at(&self, url: &str, address: Ipv4Addr) -> Option<Plan> {
         let script = get(url, address).await?;
         let word = |key: &str| {
@@ -200,6 +278,9 @@ impl Host {
     }
 
     /// Repeats until there is a plan.
+    ///
+    /// # Panics
+    /// If there is none within `limit`.
     pub async fn plan_as_soon_as_possible(&self, limit: Duration) -> Plan {
         let deadline = tokio::time::Instant::now() + limit;
         loop {
@@ -216,6 +297,9 @@ impl Host {
 }
 
 /// The body of the answer to a GET from an address; none if the status is not 200.
+///
+/// # Panics
+/// If the server does not answer.
 pub async fn get(url: &str, from: Ipv4Addr) -> Option<String> {
     let rest = url.strip_prefix("http://").expect("plain HTTP");
     let (place, path) = rest.split_at(rest.find('/').expect("a path"));
@@ -234,17 +318,32 @@ pub async fn get(url: &str, from: Ipv4Addr) -> Option<String> {
     head.starts_with("HTTP/1.1 200 ").then(|| body.to_owned())
 }
 
+/// Connects; a connection that a busy listener closes is tried again.
 async fn client(server: &str, tls: ClientTlsConfig, from: Ipv4Addr) -> AgentServiceClient<Channel> {
     let endpoint = Endpoint::from_shared(server.to_owned())
         .expect("a URL")
         .local_address(Some(IpAddr::V4(from)));
-    let tls = tls.domain_name("127.0.0.1");
-    let channel = endpoint.tls_config(tls).expect("PEM").connect().await;
-    AgentServiceClient::new(channel.expect("it listens")).max_decoding_message_size(32 << 20)
+    let endpoint = endpoint.tls_config(tls).expect("PEM");
+    let deadline = tokio::time::Instant::now() + CONNECT;
+    let channel = loop {
+        let error = match endpoint.connect().await {
+            Ok(channel) => break channel,
+            Err(error) => error,
+        };
+        assert!(tokio::time::Instant::now() < deadline, "no connection: {error:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    AgentServiceClient::new(channel).max_decoding_message_size(32 << 20)
 }
 
 impl Plan {
     /// Registers with the plan's token from an address.
+    ///
+    /// # Errors
+    /// The refusal of the control plane.
+    ///
+    /// # Panics
+    /// If the control plane does not answer.
     pub async fn register_from(&self, key: &Key, from: Ipv4Addr) -> Result<Agent, Status> {
         let ca_pem = get(&self.ca_url, from).await.expect("the CA is public");
         let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca_pem));
@@ -272,18 +371,45 @@ impl Plan {
     }
 
     /// Registers from the address that fetched the plan.
+    ///
+    /// # Errors
+    /// The refusal of the control plane.
+    ///
+    /// # Panics
+    /// If the control plane does not answer.
     pub async fn register(&self, key: &Key) -> Result<Agent, Status> {
         self.register_from(key, self.address).await
     }
 }
 
 impl Agent {
+    /// The same agent on a host with another address.
+    #[must_use]
+    pub fn at(&self, address: Ipv4Addr) -> Self {
+        Self {
+            address,
+            ..self.clone()
+        }
+    }
+
     /// Connects with the certificate, and claims an address.
+    ///
+    /// # Errors
+    /// The refusal of the control plane.
+    ///
+    /// # Panics
+    /// If the control plane does not answer.
     pub async fn connect(&self, claimed_address: &str) -> Result<Session, Status> {
         self.send_hello(claimed_address, None).await
     }
 
     /// Connects with the certificate and shows the keys of a TPM.
+    ///
+    /// # Errors
+    /// The refusal of the control plane.
+    ///
+    /// # Panics
+    /// If the control plane does not answer.
     pub async fn connect_with(&self, tpm: &SimTpm) -> Result<Session, Status> {
         self.send_hello("10.66.6.6", Some(tpm.keys())).await
     }
@@ -309,18 +435,25 @@ impl Agent {
 }
 
 impl Session {
+    /// Sends a message of an agent.
     pub async fn send_message(&self, message: Up) {
         // The other side may have ended the stream.
         let _ = self.up.send(v1::AgentMessage { message: Some(message) }).await;
     }
 
     /// Answers the challenge with a TPM. Returns the end of the stream; no other message may come before.
+    ///
+    /// # Panics
+    /// If another message comes, or the stream does not end within `limit`.
     pub async fn answer_with(&mut self, tpm: &SimTpm, key_sha256: &str, limit: Duration) -> Status {
         self.answer_by(|challenge| tpm.answer(challenge, key_sha256), limit)
             .await
     }
 
     /// Answers the challenge with any attestation.
+    ///
+    /// # Panics
+    /// If another message comes, or the stream does not end within `limit`.
     pub async fn answer_by(&mut self, answer: impl Fn(&v1::Challenge) -> v1::Attestation, limit: Duration) -> Status {
         let ended = async {
             loop {
@@ -339,6 +472,9 @@ impl Session {
     }
 
     /// The job that arrives before the end of the stream; none if it ends without one.
+    ///
+    /// # Panics
+    /// If neither happens within `limit`.
     pub async fn job_before_the_end(&mut self, limit: Duration) -> Option<v1::Job> {
         let heard = async {
             loop {
