@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -138,6 +141,16 @@ pub struct SshSettings {
 /// An open login. The connection ends when it is dropped.
 pub(crate) struct Connection {
     _handle: Handle<Pinned>,
+    _guard: ConnectionGuard,
+}
+
+/// Ends a connection when dropped: russh runs the connection in its own task, also while the server is silent.
+struct ConnectionGuard(std::net::TcpStream);
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        let _: io::Result<()> = self.0.shutdown(Shutdown::Both);
+    }
 }
 
 /// Logs in and starts the subsystem `netconf`.
@@ -151,13 +164,14 @@ pub(crate) async fn connect(
         what,
     };
     let secret = settings.login.secret().await.map_err(unproven)?;
-    let stream = TcpStream::connect(&settings.address.0)
-        .await
-        .map_err(|source| PortsError::Unreachable {
-            switch: switch.to_owned(),
-            address: settings.address.to_string(),
-            source,
-        })?;
+    let unreachable = |source| PortsError::Unreachable {
+        switch: switch.to_owned(),
+        address: settings.address.to_string(),
+        source,
+    };
+    let stream = TcpStream::connect(&settings.address.0).await.map_err(unreachable)?;
+    let guard = stream.as_fd().try_clone_to_owned().map_err(unreachable)?;
+    let guard = ConnectionGuard(guard.into());
     let config = client::Config {
         preferred: Preferred {
             key: Cow::Borrowed(HOST_KEYS),
@@ -182,7 +196,13 @@ pub(crate) async fn connect(
             _ => return Err(unproven(refused.to_owned())),
         }
     }
-    Ok((channel.into_stream(), Connection { _handle: handle }))
+    Ok((
+        channel.into_stream(),
+        Connection {
+            _handle: handle,
+            _guard: guard,
+        },
+    ))
 }
 
 async fn log_in(handle: &mut Handle<Pinned>, settings: &SshSettings, secret: SecretString) -> Result<(), String> {
