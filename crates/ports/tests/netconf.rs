@@ -519,13 +519,13 @@ async fn a_switch_with_a_candidate(dir: &Path) {
     ports_are_moved(&switch, "candidate").await;
     only_the_switch_is_trusted(&switch).await;
     a_lock_is_awaited(&switch, "candidate").await;
-    a_lock_is_awaited_on_running(&switch).await;
+    edits_of_others_are_not_committed(&switch).await;
     a_change_that_is_cut_off_leaves_the_old_or_the_new_state(&switch).await;
     a_switch_that_is_gone_is_named(switch).await;
 }
 
 /// An edit that another session left in the candidate is not committed with a move.
-async fn a_lock_is_awaited_on_running(switch: &Switch) {
+async fn edits_of_others_are_not_committed(switch: &Switch) {
     let driver = switch.driver();
     let mut other = Other::start(&switch.dir);
     other.set(
