@@ -3,6 +3,8 @@
 use std::io::{self, Cursor};
 use std::time::Duration;
 
+use tokio::io::AsyncReadExt as _;
+
 use crate::error::PortsError;
 use crate::model::SwitchReading;
 use crate::netconf::{Login, Netconf, NetconfSettings, Session, SshSettings};
@@ -43,8 +45,14 @@ pub fn netconf_reading(bytes: &[u8]) -> Result<SwitchReading, String> {
         isolated: [10].into(),
         timeout: Duration::MAX,
     });
+    // The answers arrive after the hello, and so after the first request.
+    const MARK: &[u8] = b"]]>]]>";
+    let mark = bytes.windows(MARK.len()).position(|found| found == MARK);
+    let (hello, answers) = bytes.split_at(mark.map_or(bytes.len(), |at| at + MARK.len()));
+    let stream = Cursor::new(hello.to_vec()).chain(Cursor::new(answers.to_vec()));
+    let stream = Box::new(tokio::io::join(stream, tokio::io::sink()));
     run(async {
-        let mut session = Session::over("switch", answering(bytes), Box::new(()), true).await?;
+        let mut session = Session::over("switch", stream, Box::new(()), true).await?;
         driver.reading(&mut session).await
     })
 }
