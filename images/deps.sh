@@ -62,6 +62,7 @@ slurm-client           | test       | scontrol, which asks it what it has read
 python3-libvirt        | test       | the test driver of libvirt and its module for Python, behind that emulator
 ipmitool               | test       | BMCs at ipmi:// (also on the machines of a control plane that has such), and their tests
 openvswitch-switch     | test       | a real Ethernet switch (the tests start it in namespaces of their own; as a service it stays off)
+netconfd               | test       | a NETCONF server with the models of an Ethernet switch (the tests start it in namespaces of their own; it has no service)
 openipmi               | test       | ipmi_sim, a BMC that speaks IPMI only (the tests start it; as a service it stays off)
 procps                 | test       | kill: programs that a test ends
 chromium               | test bench | a browser that opens the web console

@@ -241,8 +241,8 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     ),
     (
         "russh",
-        &["validate", "serial", "sim", "sim-bmc"],
-        "SSH into installed systems and SSH for consoles are in one place each, and simulated machines and BMCs answer by russh's server half",
+        &["validate", "serial", "ports", "sim", "sim-bmc"],
+        "SSH into installed systems, into switches and for consoles are in one place each, and simulated machines, switches and BMCs answer by russh's server half",
     ),
     ("dhcproto", &["netboot"], "packet codecs stay beside the sockets"),
     (

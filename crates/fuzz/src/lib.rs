@@ -38,6 +38,7 @@ const READERS: &[(u8, &str, Reader)] = &[
     (b'm', "a signed statement of a component (SPDM)", spdm::statement),
     (b'M', "a medium with a secret", tpm::medium),
     (b'w', "answers of an Open vSwitch (OVSDB)", ports::open_vswitch),
+    (b'N', "answers of a switch with NETCONF", ports::netconf),
     (b'q', "a qcow2 image", images::qcow2),
     (b'i', "an index of an image", images::index),
     (b'f', "a dump of a fabric (ibnetdiscover)", site::dump),

@@ -42,6 +42,19 @@ fn the_switch_of_the_corpus_is_read() {
 }
 
 #[test]
+fn the_switches_with_netconf_of_the_corpus_are_read() {
+    let corpus = corpus();
+    for name in ["netconf", "netconf-marks"] {
+        let (_, input) = corpus.iter().find(|(found, _)| found == name).unwrap();
+        let reading = rackwright_ports::fuzzing::netconf_reading(&input[1..]).unwrap();
+        assert_eq!(reading.ports.keys().collect::<Vec<_>>(), ["p1", "p2"], "{name}");
+    }
+    let (_, input) = corpus.iter().find(|(name, _)| name == "netconf-error").unwrap();
+    let refused = rackwright_ports::fuzzing::netconf_reading(&input[1..]).unwrap_err();
+    assert!(refused.contains("access-denied at /x: no"), "{refused}");
+}
+
+#[test]
 fn each_reader_has_an_input() {
     let corpus = corpus();
     let mut bytes = BTreeSet::new();

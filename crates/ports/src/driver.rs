@@ -12,6 +12,8 @@ use crate::model::{SwitchConfig, SwitchReading};
 pub struct Applied {
     /// At least one port had to change.
     pub changed: bool,
+    /// The switch reported that the ports of the document are in operation. `false`: it reports only its configuration.
+    pub operational: bool,
     /// All ports of the switch, read after the change.
     pub reading: SwitchReading,
 }

@@ -71,6 +71,38 @@ pub enum PortsError {
         /// The switch's reason.
         words: String,
     },
+    /// Another session has locked the switch's configuration.
+    #[error(
+        "switch {switch}: {holder} has locked its configuration; the move is tried again. If the lock stays, end that session \
+         on the switch"
+    )]
+    Locked {
+        /// The switch.
+        switch: String,
+        /// The session with the lock.
+        holder: String,
+    },
+    /// The switch cannot change several ports at once, or not at all.
+    #[error("switch {switch} lacks {what}, so its ports cannot be moved safely; enable it on the switch")]
+    Incapable {
+        /// The switch.
+        switch: String,
+        /// The missing abilities.
+        what: &'static str,
+    },
+    /// The driver cannot isolate ports on this switch.
+    #[error(
+        "switch {switch}, port {port}: {access} was requested, and Rackwright cannot isolate ports on this switch; see \
+         `isolated_by` of the switch in the settings"
+    )]
+    NotIsolated {
+        /// The switch.
+        switch: String,
+        /// The port.
+        port: String,
+        /// The requested network.
+        access: Access,
+    },
     /// The switch has no such bridge.
     #[error("switch {switch} has no bridge {bridge}; correct `bridge` of the switch in the settings")]
     NoBridge {

@@ -9,6 +9,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod model;
+mod netconf;
 mod ovs;
 mod tls;
 mod wire;
@@ -16,6 +17,7 @@ mod wire;
 pub use driver::{Applied, PortDriver};
 pub use error::{PortsError, report};
 pub use model::{Access, Change, PortState, SwitchConfig, SwitchReading, Version, Vlan, difference};
+pub use netconf::{HostKey, HostKeyError, Login, Netconf, NetconfSettings, SshAddress, SshAddressError, SshSettings};
 pub use ovs::{OpenVSwitch, OvsSettings};
 pub use tls::{Fingerprint, FingerprintError, OwnCertificate, TlsSettings};
 pub use wire::{Address, AddressError};

@@ -172,6 +172,8 @@ impl OpenVSwitch {
         verify(&self.0.switch, config, &after.reading)?;
         Ok(Applied {
             changed,
+            // The configuration in effect has the number of the stored one.
+            operational: true,
             reading: after.reading,
         })
     }

@@ -13,7 +13,7 @@ use crate::error::PortsError;
 use crate::tls::{self, TlsSettings};
 
 /// Maximum number of bytes that a switch may send on one connection: some 30,000 ports.
-const ANSWER_BYTES: usize = 16 << 20;
+pub(crate) const ANSWER_BYTES: usize = 16 << 20;
 /// Maximum number of notifications skipped while waiting for an answer.
 const SKIPPED_MAX: usize = 64;
 /// Maximum length of a switch's text in an error, in characters.

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rackwright_ports::{
-    Access, Address, OpenVSwitch, OvsSettings, PortDriver, PortsError, SwitchConfig, Version, report,
+    Access, Address, Login, Netconf, NetconfSettings, OpenVSwitch, OvsSettings, PortDriver, PortsError, SshSettings,
+    SwitchConfig, Version, report,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 
 /// A switch that serves each connection with `serve`. It ends with the runtime.
 fn listen<F: Future<Output = ()> + Send>(dir: &Path, serve: impl Fn(UnixStream) -> F + Send + 'static) -> PathBuf {
@@ -236,4 +237,52 @@ async fn a_silent_switch_is_given_up_in_time() {
         "{}",
         report(&gone)
     );
+}
+
+/// The error of a driver for NETCONF when a server sends these bytes instead of SSH, once or endlessly. The driver leaves no
+/// connection open.
+async fn greeted_with(bytes: &'static [u8], endless: bool) -> PortsError {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("it works");
+    let address = listener.local_addr().expect("it works");
+    let ended = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("it works");
+        while stream.write_all(bytes).await.is_ok() && endless {}
+        // The connection stays open until the driver ends it.
+        let _: Result<usize, _> = stream.read_to_end(&mut Vec::new()).await;
+    });
+    let driver = Netconf::new(NetconfSettings {
+        switch: "leaf-1".into(),
+        ssh: SshSettings {
+            address: format!("ssh://{address}").parse().expect("it works"),
+            host_key: "SHA256:MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE"
+                .parse()
+                .expect("it works"),
+            user: "rackwright".into(),
+            login: Login::Key("Cargo.toml".into()),
+        },
+        isolated: [10].into(),
+        timeout: Duration::from_secs(2),
+    });
+    let error = driver.apply(&config(10)).await.expect_err("it is refused");
+    let ended = tokio::time::timeout(Duration::from_secs(20), ended).await;
+    ended.expect("the connection ends").expect("it works");
+    error
+}
+
+#[tokio::test]
+async fn servers_without_ssh_are_refused_or_given_up_in_time() {
+    let silent = greeted_with(b"", false).await;
+    assert!(matches!(silent, PortsError::Timeout { .. }), "{silent}");
+    let half = greeted_with(b"SSH-2.0-switch", false).await;
+    assert!(matches!(half, PortsError::Timeout { .. }), "{half}");
+    for (bytes, endless) in [
+        (&b"SSH-1.0-x\r\n"[..], false),
+        (b"SSH-2.0-switch\r\n\xff\xff\xff\xff\xff\xff\xff\xff", false),
+        (&[b'x'; 1 << 12], true),
+        (b"words\r\n", true),
+    ] {
+        let error = greeted_with(bytes, endless).await;
+        let is_bounded = matches!(error, PortsError::Unproven { .. } | PortsError::Timeout { .. });
+        assert!(is_bounded && !report(&error).chars().any(char::is_control), "{error}");
+    }
 }

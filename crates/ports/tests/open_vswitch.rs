@@ -3,9 +3,11 @@
 //!
 //! The test restarts itself in new namespaces. Everything in them ends with the test.
 
+mod support;
+
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -15,8 +17,8 @@ use rackwright_ports::{
     Access, Address, Fingerprint, OpenVSwitch, OvsSettings, OwnCertificate, PortDriver, PortsError, SwitchConfig,
     TlsSettings, Version, Vlan, report,
 };
+use support::in_namespaces;
 
-const INSIDE: &str = "RACKWRIGHT_INSIDE_NAMESPACES";
 /// The switch's port for connections by TLS.
 const TLS_PORT: u16 = 6640;
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
@@ -366,39 +368,11 @@ async fn only_the_switch_itself_is_accepted(dir: &Path) {
     assert_eq!(run(dir, "ovs-vsctl", &format!("{db} get port p1 tag")).trim(), "101");
 }
 
-/// Runs this test again in namespaces of its own, and the work there.
-fn in_namespaces(name: &str, work: impl AsyncFnOnce(&Path)) {
-    if std::env::var_os(INSIDE).is_some() {
-        let dir = tempfile::tempdir().expect("it works");
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("it works");
-        return runtime.block_on(work(dir.path()));
-    }
-    let program = std::env::current_exe().expect("it works");
-    let status = Command::new("unshare")
-        .args([
-            "--map-root-user",
-            "--net",
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-        ])
-        .arg(program)
-        .args(["--exact", name, "--nocapture"])
-        .env(INSIDE, "1")
-        .stdin(Stdio::null())
-        .status();
-    assert!(status.expect("unshare (Debian package util-linux) runs").success());
-}
-
 #[test]
 fn a_port_of_an_open_vswitch_is_in_the_requested_network() {
     in_namespaces(
         "a_port_of_an_open_vswitch_is_in_the_requested_network",
+        || {},
         ports_are_moved_and_frames_follow,
     );
 }
@@ -407,6 +381,7 @@ fn a_port_of_an_open_vswitch_is_in_the_requested_network() {
 fn over_tls_only_the_switch_with_the_expected_certificate_is_set() {
     in_namespaces(
         "over_tls_only_the_switch_with_the_expected_certificate_is_set",
+        || {},
         only_the_switch_itself_is_accepted,
     );
 }

@@ -2,7 +2,7 @@
 //!
 //! * [`fleet`]: thousands of simulated machines in one process.
 //! * [`facility`]: power and cooling equipment.
-//! * [`switch`]: an Ethernet switch with ports that can be set.
+//! * [`switch`], [`netconf`]: Ethernet switches with ports that can be set.
 //! * [`mockup`]: a recorded BMC, read-only.
 //!
 //! The machines' BMCs are of the crate `sim-bmc`.
@@ -13,6 +13,7 @@
 pub mod facility;
 pub mod fleet;
 pub mod mockup;
+pub mod netconf;
 pub mod switch;
 
 pub use rackwright_sim_bmc::{BmcError, install_crypto};

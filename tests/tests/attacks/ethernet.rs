@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use rackwright_sim::fleet::{Fleet, FleetConfig, SimNode};
 use rackwright_sim::install_crypto;
+use rackwright_sim::netconf::{NetconfSwitch, USER};
 use rackwright_sim::switch::{AnswerMode, BRIDGE, Switch};
 use rackwright_tests::plane::{Plane, TEST_LIMIT};
 use rackwright_tests::ports::free_port;
@@ -16,10 +17,10 @@ const PROVISIONING: (u16, bool) = (10, true);
 const QUARANTINE: (u16, bool) = (20, true);
 
 /// A control plane, machines in its pool, and the switch to which they are cabled.
-struct Hall {
+struct Hall<S = Switch> {
     plane: Plane,
     fleet: Fleet,
-    switch: Switch,
+    switch: S,
 }
 
 /// The port of the machine with that index.
@@ -36,12 +37,52 @@ impl Hall {
     async fn start_with(dir: &Path, nodes: usize, ethernet: &str) -> Self {
         install_crypto();
         let switch = Switch::start((0..nodes).map(port)).await.expect("a switch");
+        let entry = format!(
+            "{{ovsdb: \"{}\", certificate_sha256: \"{}\", bridge: {BRIDGE}}}",
+            switch.address(),
+            switch.certificate_sha256()
+        );
+        Self::start_by(dir, nodes, ethernet, switch, &entry).await
+    }
+
+    /// Waits until a port has the wanted VLAN and isolation.
+    async fn until_port(&self, index: usize, wanted: (u16, bool)) {
+        let begun = Instant::now();
+        while self.switch.port(&port(index)) != Some(wanted) {
+            assert!(
+                begun.elapsed() < TEST_LIMIT,
+                "{:?}\n{}",
+                self.switch.port(&port(index)),
+                self.site().log_tail()
+            );
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+}
+
+impl Hall<NetconfSwitch> {
+    async fn start_netconf(dir: &Path, nodes: usize) -> Self {
+        install_crypto();
+        let switch = NetconfSwitch::start((0..nodes).map(port)).await.expect("a switch");
+        let key = dir.join("switch.key");
+        std::fs::write(&key, switch.login_key().expect("a key")).expect("a file");
+        let entry = format!(
+            "{{netconf: \"{}\", host_key_sha256: \"{}\", user: {USER}, key_file: \"{}\", isolated_by: site}}",
+            switch.address(),
+            switch.host_key_sha256(),
+            key.display()
+        );
+        Self::start_by(dir, nodes, "", switch, &entry).await
+    }
+}
+
+impl<S> Hall<S> {
+    /// Starts with a switch and its entry in the settings.
+    async fn start_by(dir: &Path, nodes: usize, ethernet: &str, switch: S, entry: &str) -> Self {
         let ssh = free_port();
         let further = format!(
             "ssh_port: {ssh}\nethernet:\n  provisioning: 10\n  quarantine: 20\n  customers: 100-109\n  proof_s: 1\n  \
-             timeout_s: 2\n{ethernet}  switches: {{leaf-1: {{ovsdb: \"{}\", certificate_sha256: \"{}\", bridge: {BRIDGE}}}}}\n",
-            switch.address(),
-            switch.certificate_sha256()
+             timeout_s: 2\n{ethernet}  switches: {{leaf-1: {entry}}}\n"
         );
         let plane = Plane::start_with(dir, "pxe", &further).await;
         let config = FleetConfig {
@@ -132,20 +173,6 @@ impl Hall {
                 self.site().log_tail()
             );
             tokio::time::sleep(POLL).await;
-        }
-    }
-
-    /// Waits until a port has the wanted VLAN and isolation.
-    async fn until_port(&self, index: usize, wanted: (u16, bool)) {
-        let begun = Instant::now();
-        while self.switch.port(&port(index)) != Some(wanted) {
-            assert!(
-                begun.elapsed() < TEST_LIMIT,
-                "{:?}\n{}",
-                self.switch.port(&port(index)),
-                self.site().log_tail()
-            );
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     }
 
@@ -255,6 +282,49 @@ async fn a_host_that_answers_at_the_address_of_a_switch_is_refused_and_gets_no_m
     assert_eq!(hall.switch.history(&port(0)), moved, "the host gets no request");
     hall.switch.answer(AnswerMode::Good);
     hall.site().until(&node.name(), &["active"], TEST_LIMIT).await;
+    hall.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_with_another_ssh_host_key_at_the_address_of_a_switch_is_refused_and_gets_no_machine_imaged() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hall = Hall::start_netconf(dir.path(), 1).await;
+    let node = hall.node(0);
+    let boots = node.view().boots;
+    // The host answers everything correctly, but has another host key.
+    hall.switch.answer(AnswerMode::OtherHost);
+    let words = format!(
+        "switch leaf-1 at {} is not proven: a server with another host key",
+        hall.switch.address()
+    );
+    let events = hall.until_reported("switches/leaf-1", "ethernet.unread").await;
+    assert!(events.contains(&words), "{events}");
+    let moved = hall.switch.history(&port(0));
+    hall.deploy(&node);
+    hall.until_explained(&node, &words).await;
+    assert_eq!(hall.site().state(&node.name()), "imaging");
+    assert_eq!(node.view().boots, boots, "it is not booted");
+    assert_eq!(hall.switch.history(&port(0)), moved, "the host gets no request");
+    // A silent and a lying server get no machine imaged, too.
+    hall.switch.answer(AnswerMode::None);
+    hall.until_explained(&node, "switch leaf-1 did not answer within 2 s")
+        .await;
+    hall.switch.answer(AnswerMode::Noise);
+    hall.until_explained(&node, "switch leaf-1 sent an invalid answer")
+        .await;
+    assert_eq!(node.view().boots, boots, "it is not booted");
+    // The switch itself moves the port at each step of the machine's life.
+    hall.switch.answer(AnswerMode::Good);
+    hall.site().until(&node.name(), &["active"], TEST_LIMIT).await;
+    assert_eq!(hall.switch.vlan(&port(0)), Some(100));
+    let explained = hall.site().cli(["node", "explain", &node.name()]);
+    assert!(
+        explained.contains("customer, VLAN 100: leaf-1/swp0 proven"),
+        "{explained}"
+    );
+    hall.release(&node);
+    hall.site().until(&node.name(), &["available"], TEST_LIMIT).await;
+    assert_eq!(hall.switch.history(&port(0)), [10, 100, 20, 10]);
     hall.end().await;
 }
 

@@ -1,16 +1,16 @@
 //! The `ethernet` section of the configuration: VLANs and switches.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+mod switch;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_lifecycle::Network;
-use rackwright_ports::{
-    Access, Address, Fingerprint, OpenVSwitch, OvsSettings, OwnCertificate, PortDriver, TlsSettings,
-};
+use rackwright_ports::{Access, OwnCertificate, PortDriver};
 use serde::Deserialize;
+use switch::SwitchSettings;
 
 /// Valid VLANs of a port: 0 and 4095 are reserved (IEEE 802.1Q).
 const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
@@ -54,59 +54,6 @@ pub enum Cabling {
     Recorded,
     /// In addition, the node is not imaged and not booted into its image until the cable is right.
     Hold,
-}
-
-/// An entry of `ethernet.switches`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SwitchSettings {
-    /// Address of the OVSDB server: `ssl:HOST:PORT`, `tcp:HOST:PORT` or `unix:/PATH`.
-    ovsdb: String,
-    /// SHA-256 of the switch's certificate, for an address `ssl:`.
-    #[serde(default)]
-    certificate_sha256: Option<String>,
-    /// The bridge with the ports.
-    #[serde(default = "default_bridge")]
-    bridge: String,
-    /// System Name or Chassis ID that the switch sends by LLDP; `None`: its name in the site file.
-    #[serde(default)]
-    lldp_name: Option<String>,
-}
-
-fn default_bridge() -> String {
-    "br0".into()
-}
-
-impl SwitchSettings {
-    /// Whether the address is on another host and has no TLS.
-    fn is_unprotected(&self) -> bool {
-        let Ok(Address::Tcp(address)) = self.ovsdb.parse() else {
-            return false;
-        };
-        let socket = address.parse::<SocketAddr>();
-        !socket.is_ok_and(|socket| socket.ip().is_loopback())
-    }
-
-    /// The address, and the switch's certificate for an address with TLS.
-    ///
-    /// # Errors
-    /// The faulty field and its fault.
-    fn connection(&self) -> Result<(Address, Option<Fingerprint>), (&'static str, String)> {
-        let field = "certificate_sha256";
-        let address: Address = self.ovsdb.parse().map_err(|fault| ("ovsdb", format!("{fault}")))?;
-        match (&address, &self.certificate_sha256) {
-            (Address::Tls(_), Some(text)) => {
-                let certificate = text.parse().map_err(|fault| (field, format!("{fault}")))?;
-                Ok((address, Some(certificate)))
-            }
-            (Address::Tls(_), None) => {
-                let fault = "must be set with an address ssl:, so that no other host can answer as the switch";
-                Err((field, fault.to_owned()))
-            }
-            (_, Some(_)) => Err((field, "has no effect without an address ssl:".to_owned())),
-            (_, None) => Ok((address, None)),
-        }
-    }
 }
 
 /// Checked settings of a site where the control plane sets the ports.
@@ -168,14 +115,10 @@ impl Settings {
             faults.push("ethernet.switches: must name at least one switch, so that ports can be set".into());
         }
         self.check_own_certificate(faults);
+        let isolated = self.isolated();
         for (name, switch) in &self.switches {
-            if let Err((field, fault)) = switch.connection() {
+            for (field, fault) in switch.faults(&isolated) {
                 faults.push(format!("ethernet.switches.{name}.{field}: {fault}"));
-            }
-            if switch.lldp_name.as_deref() == Some("") {
-                faults.push(format!(
-                    "ethernet.switches.{name}.lldp_name: write the name, or leave the field out"
-                ));
             }
         }
     }
@@ -185,7 +128,7 @@ impl Settings {
             ("certificate_file", &self.certificate_file),
             ("key_file", &self.key_file),
         ];
-        let uses_tls = self.switches.values().any(|switch| switch.ovsdb.starts_with("ssl:"));
+        let uses_tls = self.switches.values().any(SwitchSettings::uses_tls);
         for (index, (field, file)) in files.into_iter().enumerate() {
             let (other, other_file) = files[1 - index];
             match file {
@@ -218,6 +161,12 @@ impl Settings {
             ("quarantine", self.quarantine),
             ("bmc", self.bmc),
         ]
+    }
+
+    /// The VLANs with ports that do not reach each other.
+    fn isolated(&self) -> BTreeSet<u16> {
+        let provisioning = self.provisioning.filter(|_| self.isolate_provisioning.unwrap_or(true));
+        self.quarantine.into_iter().chain(provisioning).collect()
     }
 
     fn range(&self) -> Result<(u16, u16), String> {
@@ -325,20 +274,10 @@ impl Managed<'_> {
             }),
             _ => None,
         };
+        let isolated = self.settings.isolated();
         let driver = |(name, switch): (&String, &SwitchSettings)| {
-            let (address, certificate) = switch.connection().ok()?;
-            let own = own.clone();
-            let settings = OvsSettings {
-                switch: name.clone(),
-                address,
-                tls: certificate.map(|certificate| TlsSettings { certificate, own }),
-                bridge: switch.bridge.clone(),
-                timeout,
-            };
-            Some((
-                name.clone(),
-                Arc::new(OpenVSwitch::new(settings)) as Arc<dyn PortDriver>,
-            ))
+            let driver = switch.driver(name, own.clone(), isolated.clone(), timeout)?;
+            Some((name.clone(), driver))
         };
         self.settings.switches.iter().filter_map(driver).collect()
     }
@@ -453,6 +392,83 @@ mod tests {
             idle.len() == 2 && idle[0].contains("certificate_file: has no effect"),
             "{idle:?}"
         );
+    }
+
+    #[test]
+    fn a_switch_by_netconf_needs_its_host_key_a_login_and_the_isolation_of_the_site() {
+        let print = "SHA256:MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE";
+        let entry = format!(
+            "\"netconf\": \"ssh://10.0.0.3\", \"host_key_sha256\": \"{print}\", \"user\": \"rackwright\", \
+             \"key_file\": \"Cargo.toml\", \"isolated_by\": \"site\""
+        );
+        let found = |entry: &str| faults(&GOOD.replace("\"ovsdb\": \"tcp:10.0.0.2:6640\"", entry));
+        assert_eq!(found(&entry), [""; 0]);
+        assert_eq!(found(&entry.replace("key_file", "password_file")), [""; 0]);
+        let print = format!("\"host_key_sha256\": \"{print}\", ");
+        for (good, bad, word) in [
+            (
+                "ssh://10.0.0.3",
+                "10.0.0.3:830",
+                "leaf-1.netconf: \"10.0.0.3:830\" is not of the form ssh://HOST:PORT",
+            ),
+            (&print, "", "leaf-1.host_key_sha256: must be set with netconf"),
+            ("SHA256:MDEy", "MD5:MDEy", "is not of the form SHA256:..."),
+            (
+                "\"user\": \"rackwright\", ",
+                "",
+                "leaf-1.user: must be set with netconf",
+            ),
+            (
+                "\"key_file\": \"Cargo.toml\", ",
+                "",
+                "leaf-1.key_file: must be set with netconf",
+            ),
+            ("Cargo.toml", "/no/such", "leaf-1.key_file: /no/such is not a file"),
+            (
+                "\"user\"",
+                "\"password_file\": \"x\", \"user\"",
+                "leaf-1.password_file: has no effect with key_file",
+            ),
+            (
+                ", \"isolated_by\": \"site\"",
+                "",
+                "isolate the ports in VLAN 10 and 20 on this switch",
+            ),
+            (
+                "\"user\"",
+                "\"bridge\": \"br0\", \"user\"",
+                "leaf-1.bridge: has no effect with netconf",
+            ),
+            (
+                "\"user\"",
+                "\"ovsdb\": \"unix:/x\", \"user\"",
+                "a switch has either `ovsdb` or `netconf`",
+            ),
+        ] {
+            let found = found(&entry.replace(good, bad));
+            assert!(found.len() == 1 && found[0].contains(word), "{word}: {found:?}");
+        }
+        let none = found("\"lldp_name\": \"x\"");
+        assert!(none.len() == 1 && none[0].contains("`ovsdb` or `netconf`"), "{none:?}");
+        let mixed = found("\"ovsdb\": \"unix:/x\", \"user\": \"rackwright\", \"isolated_by\": \"site\"");
+        assert!(
+            mixed.len() == 2 && mixed[0].contains("user: has no effect with ovsdb"),
+            "{mixed:?}"
+        );
+        let text = GOOD.replace("\"ovsdb\": \"tcp:10.0.0.2:6640\"", &entry.replace("site", "us"));
+        assert!(serde_json::from_str::<Settings>(&text).is_err());
+        // The provisioning network may be left open, but not the quarantine.
+        let open = GOOD.replace("\"bmc\"", "\"isolate_provisioning\": false, \"bmc\"");
+        let bare = entry.replace(", \"isolated_by\": \"site\"", "");
+        let found = faults(&open.replace("\"ovsdb\": \"tcp:10.0.0.2:6640\"", &bare));
+        assert!(
+            found.len() == 1 && found[0].contains("in VLAN 20 on this switch"),
+            "{found:?}"
+        );
+        let whole = GOOD.replace("\"ovsdb\": \"tcp:10.0.0.2:6640\"", &entry);
+        let settings: Settings = serde_json::from_str(&whole).unwrap();
+        assert_eq!(settings.warnings(), [""; 0]);
+        assert_eq!(settings.managed().unwrap().drivers().len(), 1);
     }
 
     #[test]

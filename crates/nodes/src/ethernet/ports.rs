@@ -94,7 +94,8 @@ async fn on_switch(
     let names = ports.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let applied = switch.driver.apply(&config).await;
     let applied = applied.map_err(|error| format!("{} (ports {names})", report(&error)))?;
-    tracing::info!(switch = name, ports = names, %access, changed = applied.changed, "switch ports proven");
+    let (changed, operational) = (applied.changed, applied.operational);
+    tracing::info!(switch = name, ports = names, %access, changed, operational, "switch ports proven");
     Ok(())
 }
 
