@@ -98,7 +98,7 @@ fn secure_boot_nvme_and_cloud_init() {
 
         // The customer's system leaves a letter in the firmware, as a crash dump of its kernel would be left.
         let letter = "printf '\\007\\000\\000\\000letter' > /sys/firmware/efi/efivars/Letter-99999999-2222-3333-4444-555555555555";
-        on_host(&site, "n1", &key, letter);
+        assert_eq!(on_host(&site, "n1", &key, letter), "");
         let has_letter = || {
             let variables = lab
                 .machine(0)

@@ -254,6 +254,7 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
             lockout_threshold: cli.lockout_threshold,
             ..AccountRules::default()
         },
+        efivars: None,
         faults: script(&cli)?,
         boot_server: cli.boot_server,
         boot_method: cli.boot,
