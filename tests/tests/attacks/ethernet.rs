@@ -260,28 +260,35 @@ async fn a_silent_or_lying_switch_gets_no_machine_imaged() {
     hall.end().await;
 }
 
+impl Hall {
+    /// A host with another `proof` answers at the address of the switch, and everything correctly: it gets no request, and the
+    /// machine is neither booted nor imaged.
+    async fn refuses_another_host(&self, proof: &str) {
+        let node = self.node(0);
+        let boots = node.view().boots;
+        self.switch.answer(AnswerMode::OtherHost);
+        let words = format!(
+            "switch leaf-1 at {} is not proven: a server with another {proof}",
+            self.switch.address()
+        );
+        let events = self.until_reported("switches/leaf-1", "ethernet.unread").await;
+        assert!(events.contains(&words), "{events}");
+        let moved = self.switch.history(&port(0));
+        self.deploy(&node);
+        self.until_explained(&node, &words).await;
+        assert_eq!(self.site().state(&node.name()), "imaging");
+        assert_eq!(node.view().boots, boots, "it is not booted");
+        assert_eq!(self.switch.history(&port(0)), moved, "the host gets no request");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_answers_at_the_address_of_a_switch_is_refused_and_gets_no_machine_imaged() {
     let dir = tempfile::tempdir().expect("a folder");
     let hall = Hall::start(dir.path(), 1).await;
-    let node = hall.node(0);
-    let boots = node.view().boots;
-    // The host answers everything correctly, but has another certificate.
-    hall.switch.answer(AnswerMode::OtherHost);
-    let words = format!(
-        "switch leaf-1 at {} is not proven: a server with another certificate",
-        hall.switch.address()
-    );
-    let events = hall.until_reported("switches/leaf-1", "ethernet.unread").await;
-    assert!(events.contains(&words), "{events}");
-    let moved = hall.switch.history(&port(0));
-    hall.deploy(&node);
-    hall.until_explained(&node, &words).await;
-    assert_eq!(hall.site().state(&node.name()), "imaging");
-    assert_eq!(node.view().boots, boots, "it is not booted");
-    assert_eq!(hall.switch.history(&port(0)), moved, "the host gets no request");
+    hall.refuses_another_host("certificate").await;
     hall.switch.answer(AnswerMode::Good);
-    hall.site().until(&node.name(), &["active"], TEST_LIMIT).await;
+    hall.site().until(&hall.node(0).name(), &["active"], TEST_LIMIT).await;
     hall.end().await;
 }
 
@@ -291,20 +298,7 @@ async fn a_host_with_another_ssh_host_key_at_the_address_of_a_switch_is_refused_
     let hall = Hall::start_netconf(dir.path(), 1).await;
     let node = hall.node(0);
     let boots = node.view().boots;
-    // The host answers everything correctly, but has another host key.
-    hall.switch.answer(AnswerMode::OtherHost);
-    let words = format!(
-        "switch leaf-1 at {} is not proven: a server with another host key",
-        hall.switch.address()
-    );
-    let events = hall.until_reported("switches/leaf-1", "ethernet.unread").await;
-    assert!(events.contains(&words), "{events}");
-    let moved = hall.switch.history(&port(0));
-    hall.deploy(&node);
-    hall.until_explained(&node, &words).await;
-    assert_eq!(hall.site().state(&node.name()), "imaging");
-    assert_eq!(node.view().boots, boots, "it is not booted");
-    assert_eq!(hall.switch.history(&port(0)), moved, "the host gets no request");
+    hall.refuses_another_host("host key").await;
     // A silent and a lying server get no machine imaged, too.
     hall.switch.answer(AnswerMode::None);
     hall.until_explained(&node, "switch leaf-1 did not answer within 2 s")
