@@ -171,6 +171,34 @@ impl Reader<'_> {
     }
 }
 
+/// Number of events on the page of a resource.
+const NEWEST: i32 = 10;
+
+/// The newest events of a resource, such as `nodes/gpu-001`, in order.
+pub async fn newest(client: &Client, target: &str) -> Result<Vec<Event>, CliError> {
+    let doing = "read events";
+    let request = StreamEventsRequest {
+        target: target.to_owned(),
+        until_now: true,
+        newest: NEWEST,
+        ..StreamEventsRequest::default()
+    };
+    let mut stream = open_stream!(client, EventServiceClient.stream_events, doing, request).await?;
+    let mut events = Vec::new();
+    while let Some(event) = stream.next().await {
+        events.push(event.map_err(|status| CliError::rpc(doing, client.classify(status)))?);
+    }
+    Ok(events)
+}
+
+/// The lines of events below a heading.
+pub fn lines(events: &[Event], paint: Paint) -> String {
+    events
+        .iter()
+        .map(|event| format!("  {}\n", line(event, paint)))
+        .collect()
+}
+
 fn line(event: &Event, paint: Paint) -> String {
     let time = event.time.as_ref().map(units::stamp).unwrap_or_else(|| "-".to_owned());
     let mut attributes: Vec<_> = event

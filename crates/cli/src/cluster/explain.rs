@@ -23,7 +23,8 @@ pub async fn run(cx: &Cx, name: &str) -> Result<(), CliError> {
         .item(&cluster, |paint| screen(&cluster, paint, width, units::now()))
 }
 
-fn screen(cluster: &Cluster, paint: Paint, width: Option<usize>, now: f64) -> String {
+/// The explanation for people.
+pub fn screen(cluster: &Cluster, paint: Paint, width: Option<usize>, now: f64) -> String {
     let status = cluster.status.clone().unwrap_or_default();
     let mut text = heading(cluster, paint, now);
     text.push_str(&standing(cluster, now).render(paint, width));

@@ -3,6 +3,7 @@
 
 mod changes;
 mod create;
+mod describe;
 mod explain;
 mod hints;
 pub mod list;
@@ -38,6 +39,8 @@ pub enum ClusterCommand {
     Get { name: String },
     /// Show the reasons for a cluster's state, its history, and what to do
     Explain { name: String },
+    /// Show everything about a cluster: reasons, record, nodes, newest events
+    Describe { name: String },
     /// Show the changes of a cluster until it is ready, released or failed
     Watch(watch::WatchArgs),
     /// Replace a node by another suitable node (all data on its drives is lost)
@@ -70,6 +73,7 @@ pub async fn run(cx: &Cx, command: ClusterCommand) -> Result<(), CliError> {
         ClusterCommand::List(args) => list::run(cx, args).await,
         ClusterCommand::Get { name } => show::run(cx, &name).await,
         ClusterCommand::Explain { name } => explain::run(cx, &name).await,
+        ClusterCommand::Describe { name } => describe::run(cx, &name).await,
         ClusterCommand::Watch(args) => watch::run(cx, args).await,
         ClusterCommand::Replace(args) => verbs::replace(cx, args).await,
         ClusterCommand::Resize(args) => resize::run(cx, args).await,

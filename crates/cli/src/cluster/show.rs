@@ -134,7 +134,8 @@ pub fn standings_text(members: &[ClusterMember]) -> String {
     words.join(", ")
 }
 
-fn details(cluster: &Cluster, now: f64) -> Table {
+/// The record of a cluster, field by field.
+pub fn details(cluster: &Cluster, now: f64) -> Table {
     let spec = cluster.spec.clone().unwrap_or_default();
     let status = cluster.status.clone().unwrap_or_default();
     let metadata = cluster.metadata.clone().unwrap_or_default();

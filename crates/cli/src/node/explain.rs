@@ -3,7 +3,7 @@
 
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{ExplainNodeRequest, Explanation, Node};
-use rackwright_cli_context::client::rpc;
+use rackwright_cli_context::client::{Client, rpc};
 use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::output::table::Cell;
 use rackwright_cli_context::output::{Paint, Table, Tone, clean};
@@ -16,18 +16,23 @@ const MOST: usize = 8;
 
 /// Shows the explanation.
 pub async fn run(cx: &Cx, id: &str) -> Result<(), CliError> {
-    let client = cx.client().await?;
-    let request = ExplainNodeRequest {
-        name: names::full("nodes", id),
-    };
-    let doing = format!("explain node {}", names::short("nodes", id));
-    let explanation = rpc!(client, NodeServiceClient.explain_node, doing, request).await?;
+    let explanation = get(&*cx.client().await?, id).await?;
     let width = cx.ui.width();
     cx.ui
         .item(&explanation, |paint| screen(&explanation, paint, width, units::now()))
 }
 
-fn screen(explanation: &Explanation, paint: Paint, width: Option<usize>, now: f64) -> String {
+/// Reads the explanation.
+pub async fn get(client: &Client, id: &str) -> Result<Explanation, CliError> {
+    let request = ExplainNodeRequest {
+        name: names::full("nodes", id),
+    };
+    let doing = format!("explain node {}", names::short("nodes", id));
+    rpc!(client, NodeServiceClient.explain_node, doing, request).await
+}
+
+/// The explanation for people.
+pub fn screen(explanation: &Explanation, paint: Paint, width: Option<usize>, now: f64) -> String {
     let node = explanation.node.clone().unwrap_or_default();
     let mut text = heading(&node, paint, now);
     if !explanation.summary.is_empty() {

@@ -47,7 +47,8 @@ fn text(inventory: &Inventory, paint: Paint, width: Option<usize>) -> String {
     text
 }
 
-fn system(inventory: &Inventory) -> Table {
+/// The system without its parts.
+pub fn system(inventory: &Inventory) -> Table {
     let dmi = inventory.dmi.clone().unwrap_or_default();
     let mut table = Table::pairs();
     table.row([

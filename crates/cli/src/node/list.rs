@@ -118,6 +118,12 @@ pub async fn get(cx: &Cx, id: &str) -> Result<(), CliError> {
 }
 
 fn details(node: &Node, paint: Paint, width: Option<usize>) -> String {
+    let name = paint.tone(Tone::Strong, &clean(names::short("nodes", &node.name)));
+    format!("{name}\n{}", record(node).render(paint, width))
+}
+
+/// The record of a node, field by field.
+pub fn record(node: &Node) -> Table {
     let now = units::now();
     let status = node.status.clone().unwrap_or_default();
     let spec = node.spec.clone().unwrap_or_default();
@@ -185,6 +191,5 @@ fn details(node: &Node, paint: Paint, width: Option<usize>) -> String {
     let metadata = node.metadata.clone().unwrap_or_default();
     table.row(["labels".into(), labels_text(&metadata.labels).into()]);
     table.row(["version".into(), metadata.resource_version.into()]);
-    let name = paint.tone(Tone::Strong, &clean(names::short("nodes", &node.name)));
-    format!("{name}\n{}", table.render(paint, width))
+    table
 }

@@ -4,6 +4,7 @@ mod actions;
 mod believe;
 mod bmc_log;
 mod console;
+mod describe;
 mod enroll;
 pub mod evidence;
 mod explain;
@@ -40,6 +41,8 @@ pub enum NodeCommand {
     Get { id: String },
     /// Show the reasons for a node's state, and what to do
     Explain { id: String },
+    /// Show everything about a node: reasons, record, hardware, newest events
+    Describe { id: String },
     /// Show a live timeline of phases
     Watch(watch::WatchArgs),
     /// Show the event log of a node's BMC, the newest first, or clear it
@@ -106,6 +109,7 @@ pub async fn run(cx: &Cx, command: NodeCommand) -> Result<(), CliError> {
         NodeCommand::List(args) => list::run(cx, args).await,
         NodeCommand::Get { id } => list::get(cx, &id).await,
         NodeCommand::Explain { id } => explain::run(cx, &id).await,
+        NodeCommand::Describe { id } => describe::run(cx, &id).await,
         NodeCommand::Watch(args) => watch::run(cx, args).await,
         NodeCommand::BmcLog(args) => bmc_log::run(cx, args).await,
         NodeCommand::Power(args) => power::run(cx, args).await,

@@ -465,6 +465,7 @@ fn clusters_in_use_are_changed() {
     script.run(&program, &[&noble[..], &half[..]].concat());
     script.run(&program, &["cluster", "explain", "delta"]);
     script.run(&program, &["cluster", "get", "delta"]);
+    script.run(&program, &["cluster", "describe", "delta"]);
     script.run(&program, &["cluster", "resume", "delta", "--wait"]);
     script.run(
         &program,

@@ -58,6 +58,11 @@ fn nodes_as_tables() {
     script.run(&program, &["node", "get", "gpu-001"]);
     script.run(&program, &["node", "get", "nodes/gpu-009"]);
     script.run(&program, &["node", "explain", "gpu-002"]);
+    script.run(&program, &["node", "describe", "gpu-002"]);
+    // Customers get no explanations.
+    let refusal = Status::permission_denied("needs a member of the site");
+    fake.refuse("ExplainNode", refusal);
+    script.run(&program, &["node", "describe", "gpu-001"]);
     script.run(&program, &["node", "inventory", "gpu-001"]);
     script.run(&program, &["node", "inventory", "gpu-003"]);
     script.check("nodes", &program);
