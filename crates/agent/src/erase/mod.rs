@@ -40,7 +40,7 @@ pub struct EraseFailure {
     /// The error for the report.
     pub error: JobError,
     /// The drives that were erased nevertheless.
-    pub erased: EraseDrivesResult,
+    pub erased: Box<EraseDrivesResult>,
 }
 
 /// Erases the drives of a job. A trait, so that a simulated machine can have a lying agent.
@@ -90,7 +90,7 @@ enum DriveFailure {
 pub fn erase(drives: &dyn Drives, job: &EraseDrives, control: &JobControl) -> Result<EraseDrivesResult, EraseFailure> {
     let early = |error| EraseFailure {
         error,
-        erased: EraseDrivesResult::default(),
+        erased: Box::default(),
     };
     control.step("hidden areas of drives", 0);
     let hidden = drives.open_hidden();
@@ -203,7 +203,10 @@ fn conclude(
         ),
         (None, None) => return Ok(erased),
     };
-    Err(EraseFailure { error, erased })
+    Err(EraseFailure {
+        error,
+        erased: Box::new(erased),
+    })
 }
 
 fn erase_one(

@@ -395,7 +395,7 @@ fn erase(machine: &Machine, work: &EraseDrives, control: &JobControl) -> Result<
         Box::new(Failure { error, partial })
     };
     let erased = machine.eraser.erase(&*machine.drives, work, control);
-    let mut erased = erased.map_err(|f| failed(f.error, f.erased))?;
+    let mut erased = erased.map_err(|f| failed(f.error, *f.erased))?;
     control.step("erased", 0);
     if work.clear_tpm {
         match machine.host.clear_tpm() {

@@ -92,7 +92,7 @@ impl Session {
                 .iter()
                 .any(|version| has(&format!("urn:ietf:params:netconf:capability:{name}:{version}")))
         };
-        if !has(BASE_1_0) && !(offers_chunks && has(BASE_1_1)) {
+        if !(has(BASE_1_0) || offers_chunks && has(BASE_1_1)) {
             return Err(session.not_understood("it has neither NETCONF 1.0 nor 1.1"));
         }
         session.is_chunked = offers_chunks && has(BASE_1_1);
