@@ -260,25 +260,20 @@ async fn a_silent_or_lying_switch_gets_no_machine_imaged() {
     hall.end().await;
 }
 
-impl Hall {
-    /// A host with another `proof` answers at the address of the switch, and everything correctly: it gets no request, and the
-    /// machine is neither booted nor imaged.
-    async fn refuses_another_host(&self, proof: &str) {
+impl<S> Hall<S> {
+    /// Another host answers at the address of the switch, and everything correctly. `words` name the reason of the refusal: the
+    /// host gets no request to move a port, and the machine is neither booted nor imaged. `moves` reads the port's moves.
+    async fn refuses_the_host<T: PartialEq + std::fmt::Debug>(&self, words: &str, moves: impl Fn() -> T) {
         let node = self.node(0);
         let boots = node.view().boots;
-        self.switch.answer(AnswerMode::OtherHost);
-        let words = format!(
-            "switch leaf-1 at {} is not proven: a server with another {proof}",
-            self.switch.address()
-        );
         let events = self.until_reported("switches/leaf-1", "ethernet.unread").await;
-        assert!(events.contains(&words), "{events}");
-        let moved = self.switch.history(&port(0));
+        assert!(events.contains(words), "{events}");
+        let before = moves();
         self.deploy(&node);
-        self.until_explained(&node, &words).await;
+        self.until_explained(&node, words).await;
         assert_eq!(self.site().state(&node.name()), "imaging");
         assert_eq!(node.view().boots, boots, "it is not booted");
-        assert_eq!(self.switch.history(&port(0)), moved, "the host gets no request");
+        assert_eq!(moves(), before, "the host gets no request");
     }
 }
 
@@ -286,7 +281,12 @@ impl Hall {
 async fn a_host_that_answers_at_the_address_of_a_switch_is_refused_and_gets_no_machine_imaged() {
     let dir = tempfile::tempdir().expect("a folder");
     let hall = Hall::start(dir.path(), 1).await;
-    hall.refuses_another_host("certificate").await;
+    hall.switch.answer(AnswerMode::OtherHost);
+    let words = format!(
+        "switch leaf-1 at {} is not proven: a server with another certificate",
+        hall.switch.address()
+    );
+    hall.refuses_the_host(&words, || hall.switch.history(&port(0))).await;
     hall.switch.answer(AnswerMode::Good);
     hall.site().until(&hall.node(0).name(), &["active"], TEST_LIMIT).await;
     hall.end().await;
@@ -298,7 +298,12 @@ async fn a_host_with_another_ssh_host_key_at_the_address_of_a_switch_is_refused_
     let hall = Hall::start_netconf(dir.path(), 1).await;
     let node = hall.node(0);
     let boots = node.view().boots;
-    hall.refuses_another_host("host key").await;
+    hall.switch.answer(AnswerMode::OtherHost);
+    let words = format!(
+        "switch leaf-1 at {} is not proven: a server with another host key",
+        hall.switch.address()
+    );
+    hall.refuses_the_host(&words, || hall.switch.history(&port(0))).await;
     // A silent and a lying server get no machine imaged, too.
     hall.switch.answer(AnswerMode::None);
     hall.until_explained(&node, "switch leaf-1 did not answer within 2 s")
