@@ -348,7 +348,11 @@ pub fn plural(count: usize, noun: &str) -> String {
     if count == 1 {
         return format!("1 {noun}");
     }
-    match noun.strip_suffix('y') {
+    // Two keys, but two entries.
+    match noun
+        .strip_suffix('y')
+        .filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']))
+    {
         Some(stem) => format!("{count} {stem}ies"),
         None if noun.ends_with("ch") => format!("{count} {noun}es"),
         None => format!("{count} {noun}s"),
@@ -358,6 +362,16 @@ pub fn plural(count: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nouns_have_their_plural() {
+        let many = |noun| plural(2, noun);
+        assert_eq!(
+            ["node", "entry", "SSH key", "switch"].map(many),
+            ["2 nodes", "2 entries", "2 SSH keys", "2 switches"]
+        );
+        assert_eq!(plural(1, "SSH key"), "1 SSH key");
+    }
 
     #[test]
     fn every_code_has_its_exit_code() {
