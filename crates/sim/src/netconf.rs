@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ring::rand::{SecureRandom as _, SystemRandom};
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
 use russh::keys::{HashAlg, PrivateKey, PublicKey};
@@ -157,8 +156,7 @@ fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
 
 fn key() -> io::Result<PrivateKey> {
     let mut seed = [0; 32];
-    let filled = SystemRandom::new().fill(&mut seed);
-    filled.map_err(|_| io::Error::other("there are no random numbers"))?;
+    rackwright_agent::random::fill(&mut seed)?;
     let pair = KeypairData::Ed25519(Ed25519Keypair::from_seed(&seed));
     PrivateKey::new(pair, "simulated").map_err(io::Error::other)
 }
