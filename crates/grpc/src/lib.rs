@@ -173,7 +173,10 @@ pub async fn run(core: Arc<Core>, api: Listening, web: Option<Listening>) -> Res
     };
     let serving = async {
         tokio::try_join!(
-            async { Ok(dividing.await) },
+            async {
+                dividing.await;
+                Ok(())
+            },
             stack.serve(for_strangers(), strangers, None),
             stack.serve(for_known(), known, None),
             serve_web

@@ -51,6 +51,10 @@ fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "programs and files outside of this process give no event"
+)]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
