@@ -809,12 +809,14 @@ export interface EraseDrives {
   samples?: number;
   clearBootEntries?: boolean;
   clearTpm?: boolean;
+  recordedUefiVariables?: UefiVariables;
 }
 
 export interface EraseDrivesResult {
   drives?: DriveErase[];
   excluded?: ExcludedDevice[];
   tpm?: TpmClear;
+  newUefiVariables?: NewUefiVariables;
 }
 
 export interface Event {
@@ -1218,6 +1220,7 @@ export interface Inventory {
   kernelRelease?: string;
   architecture?: string;
   excludedDevices?: ExcludedDevice[];
+  uefiVariables?: UefiVariables;
 }
 
 export interface Job {
@@ -1603,6 +1606,11 @@ export interface Neighbour {
 
 export interface Neighbours {
   neighbours?: Neighbour[];
+}
+
+export interface NewUefiVariables {
+  removed?: string[];
+  left?: string[];
 }
 
 export interface Nic {
@@ -2281,6 +2289,11 @@ export interface Transition {
   time?: string;
   reason?: string;
   timeInFormerState?: string;
+}
+
+export interface UefiVariables {
+  vendors?: string[];
+  names?: string[];
 }
 
 export interface UnknownMachine {

@@ -74,10 +74,12 @@ pub async fn replay_a_token(mac: String) -> Ipv4Addr {
     let agent = plan.register(&key).await.expect("no agent has registered before");
     let mut session = agent.connect(&HOSTILE.to_string()).await.expect("the boot is its own");
     plan.register(&key).await.expect("the same key and the same kernel");
-    let refused = plan.register(&Key::new("second")).await.map(drop).unwrap_err();
+    let refused = plan.register(&Key::new("second")).await.map(drop);
+    let refused = refused.expect_err("a second key was registered");
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     assert!(session.job_before_the_end(SHORT).await.is_none());
-    let again = plan.register(&key).await.map(drop).unwrap_err();
+    let again = plan.register(&key).await.map(drop);
+    let again = again.expect_err("the first key was registered again");
     assert_eq!(again.code(), Code::Unauthenticated, "no host is believed in this boot");
     plan.address
 }
@@ -105,7 +107,8 @@ pub async fn pose_without_a_tpm(mac: String) -> Status {
     let plan = host.plan_as_soon_as_possible(BOOT).await;
     let agent = plan.register(&Key::new("no TPM")).await;
     let agent = agent.expect("no agent has registered before");
-    agent.connect(&HOSTILE.to_string()).await.map(drop).unwrap_err()
+    let refused = agent.connect(&HOSTILE.to_string()).await.map(drop);
+    refused.expect_err("the agent was accepted")
 }
 
 /// The same with a TPM of the host. Returns the refusal, and the TPM's digest.
