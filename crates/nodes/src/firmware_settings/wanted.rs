@@ -196,7 +196,7 @@ mod tests {
         let core = testing::core().await;
         let site = "site: {name: lab}\nrooms: [{name: hall}]\nracks: [{name: r1, room: hall}]\n\
                     skus: [{name: k, power: {max_watts: 1 kW}, psus: {count: 1, watts: 1 kW, needed: 1}, height_units: 1, \
-                    settings: {secure_boot: true}}]\nnodes: [{name: n1, sku: k, rack: r1, unit: 1}]\n";
+                    secure_boot: {state: enabled}}]\nnodes: [{name: n1, sku: k, rack: r1, unit: 1}]\n";
         testing::put_site(&core, site).await;
         let record = testing::node("n1", State::Inspecting, None);
         let cache = core.feature::<WantedCache>();
