@@ -20,6 +20,17 @@ fn fields_of(list: &Value, field: &str) -> Vec<String> {
         .collect()
 }
 
+/// Adds the UEFI variable `Letter`.
+const WRITE_LETTER: &str =
+    "printf '\\007\\000\\000\\000letter' > /sys/firmware/efi/efivars/Letter-99999999-2222-3333-4444-555555555555";
+
+/// Whether the machine's firmware has the variable `Letter`.
+fn has_letter(machine: &Machine) -> bool {
+    let variables = machine.uefi_variables().expect("the firmware's variables can be read");
+    assert!(variables.iter().any(|name| name == "BootOrder"), "{variables:?}");
+    variables.iter().any(|name| name == "Letter")
+}
+
 #[test]
 fn secure_boot_nvme_and_cloud_init() {
     lab::run_test("secure_boot_nvme_and_cloud_init", async |namespace| {
@@ -97,20 +108,11 @@ fn secure_boot_nvme_and_cloud_init() {
         assert_eq!(keys.lines().filter(|l| l.starts_with("ssh-")).count(), 1, "{keys}");
 
         // The customer's system leaves a letter in the firmware, as a crash dump of its kernel would be left.
-        let letter = "printf '\\007\\000\\000\\000letter' > /sys/firmware/efi/efivars/Letter-99999999-2222-3333-4444-555555555555";
-        assert_eq!(on_host(&site, "n1", &key, letter), "");
-        let has_letter = || {
-            let variables = lab
-                .machine(0)
-                .uefi_variables()
-                .expect("the firmware's variables can be read");
-            assert!(variables.iter().any(|name| name == "BootOrder"), "{variables:?}");
-            variables.iter().any(|name| name == "Letter")
-        };
-        assert!(has_letter());
+        assert_eq!(on_host(&site, "n1", &key, WRITE_LETTER), "");
+        assert!(has_letter(lab.machine(0)));
         site.cli(["node", "release", "n1", "--yes"]);
         becomes(&site, "n1", "available").await;
-        assert!(!has_letter(), "the letter is still in the firmware");
+        assert!(!has_letter(lab.machine(0)), "the letter is still in the firmware");
         let certificates = site.json(["node", "certificates", "n1"]);
         let evidence = certificates[0]["evidence"].to_string();
         assert!(evidence.contains("of a former system removed"), "{evidence}");
