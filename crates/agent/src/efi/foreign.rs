@@ -167,7 +167,7 @@ mod tests {
         let unsure = [
             ("Setup2", VENDOR),
             ("Driver000", GLOBAL_GUID),
-            ("DriverXXXX", GLOBAL_GUID),
+            ("DriverZZZZ", GLOBAL_GUID),
         ];
         for (name, guid) in foreign.into_iter().chain(unsure) {
             put(dir.path(), name, guid, 7);
