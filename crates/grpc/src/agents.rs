@@ -85,6 +85,14 @@ async fn note_refused(core: &Core, mac: &str, remote: String) -> Result<(), Stor
 #[tonic::async_trait]
 impl AgentService for Agents {
     type ConnectStream = Pin<Box<dyn Stream<Item = Result<v1::ControlMessage, Status>> + Send>>;
+    type ClaimChunksStream = Pin<Box<dyn Stream<Item = Result<v1::GrantMessage, Status>> + Send>>;
+
+    async fn claim_chunks(
+        &self,
+        _: Request<tonic::Streaming<v1::ChunkMessage>>,
+    ) -> Result<Response<Self::ClaimChunksStream>, Status> {
+        Err(Status::unimplemented("peers"))
+    }
 
     async fn register(&self, request: Request<v1::RegisterRequest>) -> Result<Response<v1::RegisterResponse>, Status> {
         let peer = Peer::of(&request).cloned();

@@ -143,6 +143,7 @@ fn job() -> WriteImage {
         image_digest: "b3-00".into(),
         seed: Some(Seed { files }),
         boot_entry_label: "debian".into(),
+        peers: None,
         ..WriteImage::default()
     }
 }

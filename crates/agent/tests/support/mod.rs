@@ -23,7 +23,9 @@ use rackwright_agent::root::SysRoot;
 use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_api::v1::agent_service_server::{AgentService, AgentServiceServer};
 use rackwright_api::v1::control_message::Message as Down;
-use rackwright_api::v1::{AgentMessage, ControlMessage, JobError, JobReport, RegisterRequest, RegisterResponse};
+use rackwright_api::v1::{
+    AgentMessage, ChunkMessage, ControlMessage, GrantMessage, JobError, JobReport, RegisterRequest, RegisterResponse,
+};
 use rcgen::{BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -115,6 +117,15 @@ impl AgentService for Service {
         assert_eq!(request.mac, "52:54:00:00:00:01");
         self.registrations.fetch_add(1, Ordering::SeqCst);
         Ok(Response::new(self.certify(&request.csr_pem)))
+    }
+
+    type ClaimChunksStream = Pin<Box<ReceiverStream<Result<GrantMessage, Status>>>>;
+
+    async fn claim_chunks(
+        &self,
+        _: Request<Streaming<ChunkMessage>>,
+    ) -> Result<Response<Self::ClaimChunksStream>, Status> {
+        Err(Status::unimplemented("peers"))
     }
 
     type ConnectStream = Pin<Box<ReceiverStream<Result<ControlMessage, Status>>>>;

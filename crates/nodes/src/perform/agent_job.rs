@@ -143,6 +143,7 @@ async fn write_image(core: &Core, record: &NodeRecord) -> Result<v1::WriteImage,
         verify_whole_disk: claim.verify_whole_disk,
         memory_budget_bytes: 0,
         boot_entry_label: BOOT_ENTRY.to_owned(),
+        peers: None,
     })
 }
 
