@@ -207,6 +207,8 @@ pub struct Row {
     pub to: State,
     /// The further condition in `decide`; empty: none.
     pub guard: &'static str,
+    /// One of the states in `from`, and its own further condition.
+    pub guard_of_state: Option<(State, &'static str)>,
 }
 
 use State::{
@@ -234,8 +236,9 @@ pub const CHART: &[Row] = &[
         Edge::Released,
         &[Imaging, Rebooting, Validating, Active, Failed],
         Reclaiming,
-        "from failed only if claimed",
-    ),
+        "",
+    )
+    .from_only_if(Failed, "claimed"),
     row(Edge::Erased, &[Reclaiming], Available, ""),
     row(Edge::Failed, &[Inspecting, Imaging, Rebooting, Validating], Failed, ""),
     row(
@@ -259,22 +262,33 @@ pub const CHART: &[Row] = &[
         Maintenance,
         "",
     ),
-    row(
-        Edge::Revalidate,
-        &[Maintenance, Failed],
-        Validating,
-        "claimed; from failed only if handed over",
-    ),
+    row(Edge::Revalidate, &[Maintenance, Failed], Validating, "claimed").from_only_if(Failed, "handed over"),
     row(
         Edge::Readmitted,
         &[Quarantined, Failed, Maintenance, Available],
         Reclaiming,
-        "from available only if doubted",
-    ),
+        "",
+    )
+    .from_only_if(Available, "doubted"),
 ];
 
 const fn row(edge: Edge, from: &'static [State], to: State, guard: &'static str) -> Row {
-    Row { edge, from, to, guard }
+    Row {
+        edge,
+        from,
+        to,
+        guard,
+        guard_of_state: None,
+    }
+}
+
+impl Row {
+    const fn from_only_if(self, state: State, guard: &'static str) -> Self {
+        Self {
+            guard_of_state: Some((state, guard)),
+            ..self
+        }
+    }
 }
 
 impl Edge {
@@ -299,10 +313,16 @@ pub fn mermaid() -> String {
     let mut text = String::from("stateDiagram-v2\n    [*] --> discovered\n");
     for row in CHART {
         for from in row.from {
-            let guard = if row.guard.is_empty() {
+            let of_state = row.guard_of_state.filter(|(state, _)| state == from);
+            let guards = [
+                Some(row.guard).filter(|guard| !guard.is_empty()),
+                of_state.map(|(_, guard)| guard),
+            ];
+            let guards: Vec<&str> = guards.into_iter().flatten().collect();
+            let guard = if guards.is_empty() {
                 String::new()
             } else {
-                format!(" [{}]", row.guard)
+                format!(" [{}]", guards.join(", "))
             };
             text.push_str(&format!("    {from} --> {}: {}{guard}\n", row.to, row.edge));
         }

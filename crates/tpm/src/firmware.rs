@@ -41,7 +41,7 @@ pub fn name(event: &Event<'_>) -> String {
     let proof = if sha256(&[event.data]) == event.digest {
         ""
     } else {
-        " (the log's word)"
+        " (not proven)"
     };
     match event.kind {
         0x01 => format!("code {}{proof}", text(event.data)),
@@ -131,7 +131,7 @@ mod tests {
             digest: [7; 32],
             ..event(0x08, b"2.0")
         };
-        assert_eq!(name(&false_event), "firmware version \"2.0\" (the log's word)");
+        assert_eq!(name(&false_event), "firmware version \"2.0\" (not proven)");
     }
 
     #[test]

@@ -241,7 +241,7 @@ impl Attachment {
             return None;
         }
         self.own = None;
-        Some(typist.map_or_else(|| "somebody".to_owned(), |typist| typist.name))
+        Some(typist.map_or_else(|| "another client".to_owned(), |typist| typist.name))
     }
 
     /// Sends input, if this client types.

@@ -119,7 +119,7 @@ fn another_variable_of_secure_boot_is_named_with_both_digests() {
     assert_eq!(
         register.changes,
         [
-            "variable \"db\" (the log's word) is new (abababababab)",
+            "variable \"db\" (not proven) is new (abababababab)",
             "variable \"db\" is missing (644aacf6f401)"
         ]
     );

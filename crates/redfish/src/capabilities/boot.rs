@@ -40,7 +40,7 @@ pub(super) fn verdict(observed: &Observed, capability: Capability) -> Verdict {
     };
     let enabled = |word: &str| {
         if view.allowed_enabled.is_empty() {
-            pass(format!("{word}, although the BMC lists nothing"))
+            pass(format!("{word}, although the BMC lists no values"))
         } else if view.allowed_enabled.iter().any(|one| one.eq_ignore_ascii_case(word)) {
             pass(word)
         } else {
