@@ -1,0 +1,303 @@
+//! One write with the help of other agents.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use rackwright_fanout::{DownloadCounts, DownloadSettings, UploadSettings};
+use rackwright_identity::{ClientIdentity, ClientKind, identify, peer_server_config};
+use rackwright_image::writer::{Arrivals, Delivery, FetchError, HttpSource, Traffic, arrivals, write_arrivals};
+use rackwright_image::{ImageDigest, Index, Options, Progress, WriteError, Written};
+use rackwright_peers::{
+    ClientSettings, FrameError, FrameStore, Heard, PeerClient, PeerServer, ServerSettings, Serving, Spread,
+    SpreadChannels, SpreadEnd, SpreadError,
+};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinSet, spawn_blocking};
+
+use super::claims::{Claims, ClaimsEnd};
+use super::names::Names;
+use super::order::{NoPeers, Order};
+use super::{PeerSetup, PeerTls, Sharing, Turn};
+use crate::{clock, random};
+
+/// Threads that fetch the rest from the image servers.
+const REST_THREADS: usize = 4;
+/// Messages between the download and the claim stream.
+const QUEUE: usize = 16;
+/// Looks of other agents that wait for the download.
+const HEARD: usize = 64;
+
+/// The image of a write.
+pub(crate) struct Image {
+    pub(crate) digest: ImageDigest,
+    /// The verified index.
+    pub(crate) index: Arc<Index>,
+    pub(crate) source: Arc<HttpSource>,
+    /// Counts what is fetched; the index is counted already.
+    pub(crate) traffic: Arc<Traffic>,
+}
+
+/// The result of a write with other agents.
+pub(crate) struct Shared {
+    pub(crate) written: Written,
+    pub(crate) from_servers: u64,
+    pub(crate) from_rack: u64,
+    pub(crate) from_other_racks: u64,
+    /// Chunks that were sent to other agents so far.
+    pub(crate) served: u64,
+    /// What did not go as planned.
+    pub(crate) remark: Option<String>,
+}
+
+/// A write that has not begun. The agent already listens for others.
+pub(crate) struct Download {
+    runtime: Handle,
+    sharing: Arc<Sharing>,
+    turn: Turn,
+    server: PeerServer,
+    arrivals: Arrivals,
+    conduct: Conduct,
+}
+
+/// What runs beside the threads that write to the drive.
+struct Conduct {
+    spread: Spread,
+    channels: SpreadChannels,
+    /// Why the claim stream ended.
+    claims_end: oneshot::Receiver<ClaimsEnd>,
+    delivery: Delivery,
+    index: Arc<Index>,
+    source: Arc<HttpSource>,
+}
+
+/// What has come, and from where.
+#[derive(Default)]
+struct Fetched {
+    counts: DownloadCounts,
+    /// Chunks that came from the image servers after the download with other agents had ended.
+    rest: u32,
+    remark: Option<String>,
+}
+
+/// Prepares a write: listens for other agents, and begins to claim chunks. It runs in a thread for blocking work.
+///
+/// # Errors
+/// [`NoPeers`]: nothing was begun, and the image can be written without other agents.
+pub(crate) fn begin(setup: &PeerSetup, image: &Image, options: &Options) -> Result<Download, NoPeers> {
+    let runtime = Handle::try_current().map_err(|_| NoPeers::NoRuntime)?;
+    let order = Order::of(&setup.order, &image.digest)?;
+    let (servers, credentials) = setup.sharing.link();
+    let tls = PeerTls::new(&credentials.ok_or(NoPeers::NoCertificate)?)?;
+    let own = own_identity(&tls)?;
+    let config = peer_server_config(tls.own.clone(), tls.trust.clone())?;
+    let at = own_address(setup, &servers, order.port)?;
+    let mut seed = [0; 8];
+    random::fill(&mut seed).map_err(NoPeers::Random)?;
+    let (delivery, arrivals) = arrivals(image.index.clone(), options, image.traffic.clone())?;
+    let store = Arc::new(frame_store(setup, &image.index));
+    let listener = runtime.block_on(async {
+        setup.sharing.wait_for_end().await;
+        TcpListener::bind(at).await
+    });
+    let listener = listener.map_err(|source| NoPeers::Listen { at, source })?;
+    let turn = setup.sharing.next_turn();
+
+    let (to_heard, heard) = mpsc::channel(HEARD);
+    let tell: Heard = Arc::new(move |agent, holdings| _ = to_heard.try_send((agent.clone(), holdings)));
+    let serving = Serving {
+        job: order.job,
+        ticket_keys: order.keys,
+        store: store.clone(),
+        clock: Arc::new(clock::unix_s),
+        heard: tell,
+    };
+    let server = PeerServer::new(serving, config, ServerSettings::default());
+    let (to_table, from_download) = mpsc::channel(QUEUE);
+    let (to_download, from_table) = mpsc::channel(QUEUE);
+    let claims = Claims {
+        sharing: setup.sharing.clone(),
+        host: setup.host.clone(),
+        operation: setup.operation.clone(),
+        port: order.port,
+        names: Names::new(own, store.chunks()),
+        store: store.clone(),
+    };
+    let (tell_end, claims_end) = oneshot::channel();
+    let mut tasks = JoinSet::new();
+    let serve = server.clone();
+    tasks.spawn_on(
+        async move { serve.run(listener, std::future::pending()).await },
+        &runtime,
+    );
+    let ending = setup.sharing.clone();
+    let claiming = async move {
+        let end = claims.run(from_download, to_download).await;
+        tracing::info!(%end, "the agent serves no more chunks");
+        let _ = tell_end.send(end);
+        ending.end_turn(turn);
+    };
+    tasks.spawn_on(claiming, &runtime);
+    setup.sharing.serve(turn, tls.clone(), tasks);
+    let client = PeerClient::new(
+        tls.own,
+        tls.trust,
+        order.ticket,
+        store.clone(),
+        ClientSettings::default(),
+    );
+    let (taken, load) = (delivery.clone(), server.clone());
+    let spread = Spread {
+        index: image.index.clone(),
+        client: Arc::new(client),
+        store,
+        origin: image.source.clone(),
+        take: Arc::new(move |chunk, data| taken.put(chunk.0 as usize, data)),
+        traffic: image.traffic.clone(),
+        load: Arc::new(move || load.load()),
+        settings: DownloadSettings::default(),
+        seed: u64::from_le_bytes(seed),
+    };
+    let channels = SpreadChannels {
+        to_table,
+        from_table,
+        heard,
+    };
+    Ok(Download {
+        runtime,
+        sharing: setup.sharing.clone(),
+        turn,
+        server,
+        arrivals,
+        conduct: Conduct {
+            spread,
+            channels,
+            claims_end,
+            delivery,
+            index: image.index.clone(),
+            source: image.source.clone(),
+        },
+    })
+}
+
+/// The agent in its own certificate. Others accept only one of a boot.
+fn own_identity(tls: &PeerTls) -> Result<ClientIdentity, NoPeers> {
+    let leaf = tls.own.leaf().ok_or(NoPeers::NoCertificate)?;
+    let own = identify(&leaf).map_err(|_| NoPeers::NoCertificate)?;
+    match &own.kind {
+        ClientKind::Agent { boot, .. } if !boot.is_empty() => Ok(own),
+        ClientKind::Agent { .. } | ClientKind::Member { .. } => Err(NoPeers::NoCertificate),
+    }
+}
+
+/// Where the agent serves: at the address from which it reaches the control plane.
+fn own_address(setup: &PeerSetup, servers: &[String], port: u16) -> Result<SocketAddr, NoPeers> {
+    let server = servers.first().ok_or(NoPeers::NoServer)?;
+    let address = setup.host.source_address();
+    let address = address.or_else(|| setup.host.presence(server, None).address);
+    Ok(SocketAddr::new(address.ok_or(NoPeers::NoAddress)?, port))
+}
+
+fn frame_store(setup: &PeerSetup, index: &Index) -> FrameStore {
+    let available = setup.host.available_memory().unwrap_or_else(|| {
+        tracing::warn!("the available memory is unknown: no chunk is kept for other agents");
+        0
+    });
+    let store = FrameStore::new(index, available, UploadSettings::default().at_once);
+    let (limit, chunks) = (store.limit_bytes(), store.chunks());
+    tracing::info!(
+        available,
+        limit,
+        chunks,
+        "memory for chunks that other agents may fetch"
+    );
+    store
+}
+
+impl Download {
+    /// Writes the image to the drive. Afterwards the agent still serves; after an error it does not.
+    ///
+    /// # Errors
+    /// As [`write_arrivals`].
+    pub(crate) fn write(
+        self,
+        drive: &Path,
+        options: &Options,
+        report: &dyn Fn(Progress),
+    ) -> Result<Shared, WriteError> {
+        let conducting = self.runtime.spawn(self.conduct.run());
+        let written = write_arrivals(&self.arrivals, drive, options, report);
+        let written = written.inspect_err(|_| {
+            conducting.abort();
+            self.sharing.end_turn(self.turn);
+        })?;
+        let fetched = self.runtime.block_on(conducting).unwrap_or_else(|error| {
+            tracing::error!(%error, "the counts of the download are lost");
+            Fetched::default()
+        });
+        let Fetched { counts, rest, remark } = fetched;
+        Ok(Shared {
+            written,
+            from_servers: u64::from(counts.from_origin) + u64::from(rest),
+            from_rack: counts.from_rack.into(),
+            from_other_racks: counts.from_other_racks.into(),
+            served: self.server.counts().frames,
+            remark,
+        })
+    }
+}
+
+impl Conduct {
+    /// Downloads with other agents, and the rest from the image servers if the claims end before.
+    async fn run(self) -> Fetched {
+        let Self {
+            spread,
+            channels,
+            claims_end,
+            delivery,
+            index,
+            source,
+        } = self;
+        let SpreadEnd { counts, result } = spread.run(channels).await;
+        let mut fetched = Fetched {
+            counts,
+            ..Fetched::default()
+        };
+        match result {
+            Ok(()) => {}
+            Err(SpreadError::NoTable) => {
+                let why = claims_end
+                    .await
+                    .map_or_else(|_| "the claims ended".to_owned(), |end| end.to_string());
+                let missing = delivery.missing().len();
+                tracing::warn!(why, missing, "the rest of the image comes from the image servers");
+                fetched.remark = Some(format!("{missing} chunks without other agents: {why}"));
+                let rest = spawn_blocking(move || delivery.fetch_rest(&*source, REST_THREADS));
+                fetched.rest = rest.await.unwrap_or_default();
+            }
+            Err(error) => delivery.fail(write_error(&index, error)),
+        }
+        fetched
+    }
+}
+
+fn write_error(index: &Index, error: SpreadError) -> WriteError {
+    let setup = |error: &dyn fmt::Display| WriteError::Setup {
+        what: "the download with other agents",
+        source: io::Error::other(error.to_string()),
+    };
+    match error {
+        SpreadError::Origin(FetchError::Cancelled) => WriteError::Cancelled,
+        SpreadError::Origin(error) => WriteError::Download(error),
+        SpreadError::WrongOrigin(FrameError::Wrong { chunk, digest, source }) => WriteError::Chunk {
+            chunk: digest,
+            number: index.data().get(chunk.0 as usize).map_or(chunk.0, |data| data.number),
+            source,
+        },
+        error => setup(&error),
+    }
+}
