@@ -28,8 +28,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const STABLE: Duration = Duration::from_secs(10);
 /// Time limit for the control plane's answer to a new stream.
 const ANSWER: Duration = Duration::from_secs(15);
-/// Messages that wait for the network.
+/// Messages that wait in a stream.
 const QUEUE: usize = 16;
+/// Messages that wait for room in a stream. Beyond them, the download waits too.
+const MOST_WAITING: usize = 64;
 /// A message of the control plane names one agent and one chunk.
 const LONGEST_MESSAGE: usize = 16 << 10;
 /// Reports of wrong bytes that wait for the next stream.
@@ -143,7 +145,8 @@ impl Claims {
                 queue,
             );
             place += 1;
-            running.begin(&up);
+            // The queue is empty, so there is room.
+            let _ = up.try_send(running.begin());
             let lost = match running.while_away(opening).await {
                 Ok(down) => {
                     let begun = Instant::now();
@@ -188,17 +191,9 @@ async fn open(
     timeout(ANSWER, opened).await.map_err(|_| Lost::NoAnswer)?
 }
 
-fn send(up: &mpsc::Sender<ChunkMessage>, message: Up) {
-    // The first messages of a stream fit into its queue.
-    let message = Some(message);
-    if up.try_send(ChunkMessage { message }).is_err() {
-        tracing::debug!("a message of the claim stream found no room");
-    }
-}
-
 impl Running {
-    /// Queues the first messages of a stream.
-    fn begin(&mut self, up: &mpsc::Sender<ChunkMessage>) {
+    /// The first message of a stream.
+    fn begin(&self) -> ChunkMessage {
         let claims = &self.claims;
         let begin = BeginChunks {
             operation: claims.operation.clone(),
@@ -206,9 +201,8 @@ impl Running {
             fetching: self.fetching.iter().copied().collect(),
             port: claims.port.into(),
         };
-        send(up, Up::Begin(begin));
-        if self.is_alone {
-            send(up, Up::IsAlone(true));
+        ChunkMessage {
+            message: Some(Up::Begin(begin)),
         }
     }
 
@@ -247,6 +241,9 @@ impl Running {
     /// Carries messages until the stream ends. Returns why it ended, and whether the control plane sent a message on it.
     async fn follow(&mut self, mut stream: Stream) -> (Lost, bool) {
         let mut up: VecDeque<Up> = VecDeque::new();
+        if self.is_alone {
+            up.push_back(Up::IsAlone(true));
+        }
         for report in std::mem::take(&mut self.reports) {
             up.extend(self.claims.names.to_wire(report));
         }
@@ -259,7 +256,7 @@ impl Running {
         let from_table = self.from_table.clone();
         loop {
             tokio::select! {
-                message = self.to_table.recv(), if up.is_empty() && !self.is_over => match message {
+                message = self.to_table.recv(), if up.len() < MOST_WAITING && !self.is_over => match message {
                     Some(message) => {
                         self.note(&message);
                         up.extend(self.claims.names.to_wire(message));
@@ -279,7 +276,7 @@ impl Running {
                     (Err(_), Some(message)) => up.extend(self.too_late(&message)),
                     (_, None) => {}
                 },
-                message = stream.down.message(), if down.is_none() && up.is_empty() => match message {
+                message = stream.down.message(), if down.is_none() && up.len() < MOST_WAITING => match message {
                     Ok(Some(message)) => {
                         has_heard = true;
                         match self.hear(message) {
@@ -333,5 +330,88 @@ impl Running {
             chunk: chunk.0,
             held: self.claims.store.held().to_bytes(),
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_fanout::{AgentNo, Bits, Chunk};
+    use rackwright_identity::ClientIdentity;
+    use rackwright_image::{ChunkDigest, DataChunk, Format, Index, Sha256};
+    use secrecy::SecretString;
+
+    use super::*;
+    use crate::host::KernelHost;
+    use crate::jobs::writer::Credentials;
+    use crate::root::SysRoot;
+
+    fn claims(servers: &[&str]) -> Claims {
+        let sharing = Arc::new(Sharing::default());
+        sharing.set_servers(servers.iter().map(|url| (*url).to_owned()).collect());
+        sharing.set_credentials(Credentials {
+            ca_pem: String::new(),
+            certificate_pem: String::new(),
+            key_pem: SecretString::from(""),
+        });
+        let digest = ChunkDigest::of(b"x");
+        let index = Index::new(1, Format::Raw, Sha256([0; 32]), vec![DataChunk { number: 0, digest }]).unwrap();
+        Claims {
+            sharing,
+            host: Arc::new(KernelHost {
+                root: SysRoot::below("/nowhere".as_ref()),
+            }),
+            operation: "op-1".into(),
+            port: 7444,
+            names: Names::new(ClientIdentity::agent_of_boot("gpu-001", 7, "boot").unwrap(), 1),
+            store: Arc::new(FrameStore::new(&index, 0, 4)),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_absence_ends_after_its_time_and_does_not_hold_up_the_download() {
+        for servers in [&[][..], &["https://127.0.0.1:1", "https://127.0.0.1:2"][..]] {
+            let (to_table, from_download) = mpsc::channel(1);
+            let (to_download, mut from_table) = mpsc::channel(1);
+            let begun = Instant::now();
+            let running = tokio::spawn(claims(servers).run(from_download, to_download));
+            for _ in 0..10 * MOST_REPORTS {
+                let reason = "rubbish".to_owned();
+                let agent = AgentNo(0);
+                to_table.send(ToTable::SentWrongBytes { agent, reason }).await.unwrap();
+            }
+            let held = Bits::new(1);
+            to_table.send(ToTable::Done { chunk: Chunk(0), held }).await.unwrap();
+            let end = running.await.unwrap();
+            assert!(matches!(end, ClaimsEnd::Away(_)), "{end}");
+            assert!(
+                (LONGEST_AWAY..LONGEST_AWAY * 2).contains(&begun.elapsed()),
+                "{:?}",
+                begun.elapsed()
+            );
+            assert!(from_table.recv().await.is_none(), "the download learns it");
+        }
+    }
+
+    #[test]
+    fn only_a_lasting_refusal_ends_the_claims() {
+        let refused = |status: tonic::Status| Lost::from(status).refusal().is_some();
+        for status in [
+            tonic::Status::unimplemented(""),
+            tonic::Status::failed_precondition(""),
+            tonic::Status::permission_denied(""),
+            tonic::Status::not_found(""),
+            tonic::Status::invalid_argument(""),
+        ] {
+            assert!(refused(status));
+        }
+        for status in [
+            tonic::Status::unavailable(""),
+            tonic::Status::unauthenticated(""),
+            tonic::Status::internal(""),
+            tonic::Status::resource_exhausted(""),
+        ] {
+            assert!(!refused(status));
+        }
+        assert!(Lost::NoServer.refusal().is_none());
     }
 }
