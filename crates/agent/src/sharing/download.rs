@@ -11,8 +11,8 @@ use rackwright_identity::{ClientIdentity, ClientKind, identify, peer_server_conf
 use rackwright_image::writer::{Arrivals, Delivery, FetchError, HttpSource, Traffic, arrivals, write_arrivals};
 use rackwright_image::{ImageDigest, Index, Options, Progress, WriteError, Written};
 use rackwright_peers::{
-    ClientSettings, FrameError, FrameStore, Heard, PeerClient, PeerServer, ServerSettings, Serving, Spread,
-    SpreadChannels, SpreadEnd, SpreadError,
+    ClientSettings, FrameError, FrameStore, FromTable, Heard, Holdings, PeerClient, PeerServer, ServerSettings,
+    Serving, Spread, SpreadChannels, SpreadEnd, SpreadError, ToTable,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -67,12 +67,20 @@ pub(crate) struct Download {
 /// What runs beside the threads that write to the drive.
 struct Conduct {
     spread: Spread,
-    channels: SpreadChannels,
-    /// Why the claim stream ended.
-    claims_end: oneshot::Receiver<ClaimsEnd>,
+    table: Table,
+    /// Looks of other agents.
+    heard: mpsc::Receiver<(ClientIdentity, Holdings)>,
     delivery: Delivery,
     index: Arc<Index>,
     source: Arc<HttpSource>,
+}
+
+/// The download's ends of the claim stream.
+struct Table {
+    to_table: mpsc::Sender<ToTable>,
+    from_table: mpsc::Receiver<FromTable>,
+    /// Why the claim stream ended.
+    claims_end: oneshot::Receiver<ClaimsEnd>,
 }
 
 /// What has come, and from where.
@@ -105,8 +113,6 @@ pub(crate) fn begin(setup: &PeerSetup, image: &Image, options: &Options) -> Resu
         TcpListener::bind(at).await
     });
     let listener = listener.map_err(|source| NoPeers::Listen { at, source })?;
-    let turn = setup.sharing.next_turn();
-
     let (to_heard, heard) = mpsc::channel(HEARD);
     let tell: Heard = Arc::new(move |agent, holdings| _ = to_heard.try_send((agent.clone(), holdings)));
     let serving = Serving {
@@ -117,8 +123,6 @@ pub(crate) fn begin(setup: &PeerSetup, image: &Image, options: &Options) -> Resu
         heard: tell,
     };
     let server = PeerServer::new(serving, config, ServerSettings::default());
-    let (to_table, from_download) = mpsc::channel(QUEUE);
-    let (to_download, from_table) = mpsc::channel(QUEUE);
     let claims = Claims {
         sharing: setup.sharing.clone(),
         host: setup.host.clone(),
@@ -127,22 +131,7 @@ pub(crate) fn begin(setup: &PeerSetup, image: &Image, options: &Options) -> Resu
         names: Names::new(own, store.chunks()),
         store: store.clone(),
     };
-    let (tell_end, claims_end) = oneshot::channel();
-    let mut tasks = JoinSet::new();
-    let serve = server.clone();
-    tasks.spawn_on(
-        async move { serve.run(listener, std::future::pending()).await },
-        &runtime,
-    );
-    let ending = setup.sharing.clone();
-    let claiming = async move {
-        let end = claims.run(from_download, to_download).await;
-        tracing::info!(%end, "the agent serves no more chunks");
-        let _ = tell_end.send(end);
-        ending.end_turn(turn);
-    };
-    tasks.spawn_on(claiming, &runtime);
-    setup.sharing.serve(turn, tls.clone(), tasks);
+    let (turn, table) = start(&runtime, (server.clone(), listener), claims, tls.clone());
     let client = PeerClient::new(
         tls.own,
         tls.trust,
@@ -162,10 +151,13 @@ pub(crate) fn begin(setup: &PeerSetup, image: &Image, options: &Options) -> Resu
         settings: DownloadSettings::default(),
         seed: u64::from_le_bytes(seed),
     };
-    let channels = SpreadChannels {
-        to_table,
-        from_table,
+    let conduct = Conduct {
+        spread,
+        table,
         heard,
+        delivery,
+        index: image.index.clone(),
+        source: image.source.clone(),
     };
     Ok(Download {
         runtime,
@@ -173,15 +165,42 @@ pub(crate) fn begin(setup: &PeerSetup, image: &Image, options: &Options) -> Resu
         turn,
         server,
         arrivals,
-        conduct: Conduct {
-            spread,
-            channels,
-            claims_end,
-            delivery,
-            index: image.index.clone(),
-            source: image.source.clone(),
-        },
+        conduct,
     })
+}
+
+/// Begins to serve other agents and to claim chunks.
+fn start(
+    runtime: &Handle,
+    (server, listener): (PeerServer, TcpListener),
+    claims: Claims,
+    tls: PeerTls,
+) -> (Turn, Table) {
+    let sharing = claims.sharing.clone();
+    let turn = sharing.next_turn();
+    let (to_table, from_download) = mpsc::channel(QUEUE);
+    let (to_download, from_table) = mpsc::channel(QUEUE);
+    let (tell_end, claims_end) = oneshot::channel();
+    let mut tasks = JoinSet::new();
+    tasks.spawn_on(
+        async move { server.run(listener, std::future::pending()).await },
+        runtime,
+    );
+    let ending = sharing.clone();
+    let claiming = async move {
+        let end = claims.run(from_download, to_download).await;
+        tracing::info!(%end, "the agent serves no more chunks");
+        let _ = tell_end.send(end);
+        ending.end_turn(turn);
+    };
+    tasks.spawn_on(claiming, runtime);
+    sharing.serve(turn, tls, tasks);
+    let table = Table {
+        to_table,
+        from_table,
+        claims_end,
+    };
+    (turn, table)
 }
 
 /// The agent in its own certificate. Others accept only one of a boot.
@@ -256,12 +275,22 @@ impl Conduct {
     async fn run(self) -> Fetched {
         let Self {
             spread,
-            channels,
-            claims_end,
+            table,
+            heard,
             delivery,
             index,
             source,
         } = self;
+        let Table {
+            to_table,
+            from_table,
+            claims_end,
+        } = table;
+        let channels = SpreadChannels {
+            to_table,
+            from_table,
+            heard,
+        };
         let SpreadEnd { counts, result } = spread.run(channels).await;
         let mut fetched = Fetched {
             counts,
@@ -299,5 +328,54 @@ fn write_error(index: &Index, error: SpreadError) -> WriteError {
             source,
         },
         error => setup(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use rackwright_api::v1::Peers;
+    use rackwright_image::{ChunkDigest, DataChunk, Format, Sha256};
+
+    use super::*;
+    use crate::host::KernelHost;
+    use crate::root::SysRoot;
+
+    fn setup(root: SysRoot) -> PeerSetup {
+        PeerSetup {
+            order: Peers::default(),
+            operation: "op-1".into(),
+            host: Arc::new(KernelHost { root }),
+            sharing: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn the_agent_serves_at_the_address_that_the_control_plane_sees() {
+        let setup = setup(SysRoot::real());
+        let at = |server: &str| own_address(&setup, &[server.to_owned()], 7444).map(|at| at.to_string());
+        assert_eq!(at("https://127.0.0.1:7443").unwrap(), "127.0.0.1:7444");
+        if UdpSocket::bind("[::1]:0").is_ok() {
+            assert_eq!(at("https://[::1]:7443").unwrap(), "[::1]:7444");
+        }
+        assert!(matches!(at("https://a-name:7443"), Err(NoPeers::NoAddress)));
+        assert!(matches!(own_address(&setup, &[], 7444), Err(NoPeers::NoServer)));
+    }
+
+    #[test]
+    fn memory_for_others_follows_the_kernels_estimate() {
+        let digest = ChunkDigest::of(b"x");
+        let data = (0..10).map(|number| DataChunk { number, digest });
+        let index = Index::new(10 << 22, Format::Raw, Sha256([0; 32]), data.collect()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let setup = setup(SysRoot::below(folder.path()));
+        assert_eq!(frame_store(&setup, &index).limit_bytes(), 0, "unknown");
+        std::fs::create_dir(folder.path().join("proc")).unwrap();
+        for (available, limit) in [("1048576", 256 << 20), ("100000", 0)] {
+            let meminfo = format!("MemTotal: 4 kB\nMemAvailable:   {available} kB\n");
+            std::fs::write(folder.path().join("proc/meminfo"), meminfo).unwrap();
+            assert_eq!(frame_store(&setup, &index).limit_bytes(), limit);
+        }
     }
 }

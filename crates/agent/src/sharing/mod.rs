@@ -207,3 +207,64 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+    use secrecy::SecretString;
+
+    use super::*;
+
+    fn tls() -> PeerTls {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
+        PeerTls::new(&Credentials {
+            ca_pem: certificate.pem(),
+            certificate_pem: certificate.pem(),
+            key_pem: SecretString::from(key.serialize_pem()),
+        })
+        .unwrap()
+    }
+
+    fn serve(sharing: &Sharing) -> Turn {
+        let turn = sharing.next_turn();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(std::future::pending());
+        sharing.serve(turn, tls(), tasks);
+        turn
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn serving_ends_after_its_time_and_a_later_image_is_served_on() {
+        let minute = Duration::from_micros(LONGEST_LINGER.as_micros());
+        let sharing = Arc::new(Sharing::default());
+        serve(&sharing);
+        sharing.linger();
+        tokio::time::sleep(minute / 2).await;
+        assert!(sharing.is_serving());
+        tokio::time::sleep(minute).await;
+        assert!(!sharing.is_serving());
+
+        serve(&sharing);
+        sharing.linger();
+        sharing.end();
+        let later = serve(&sharing);
+        tokio::time::sleep(minute * 2).await;
+        assert!(sharing.is_serving(), "the former time is not that of this image");
+        sharing.end_turn(later);
+        assert!(!sharing.is_serving());
+        sharing.wait_for_end().await;
+    }
+
+    #[tokio::test]
+    async fn an_image_that_begins_while_the_agent_ends_is_not_served() {
+        let sharing = Sharing::default();
+        let turn = sharing.next_turn();
+        sharing.end();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(std::future::pending());
+        sharing.serve(turn, tls(), tasks);
+        assert!(!sharing.is_serving());
+        sharing.wait_for_end().await;
+    }
+}
