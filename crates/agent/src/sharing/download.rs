@@ -104,8 +104,7 @@ pub(crate) fn begin(setup: &PeerSetup, image: &Image, options: &Options) -> Resu
     let own = own_identity(&tls)?;
     let config = peer_server_config(tls.own.clone(), tls.trust.clone())?;
     let at = own_address(setup, &servers, order.port)?;
-    let mut seed = [0; 8];
-    random::fill(&mut seed).map_err(NoPeers::Random)?;
+    let seed = seed()?;
     let (delivery, arrivals) = arrivals(image.index.clone(), options, image.traffic.clone())?;
     let store = Arc::new(frame_store(setup, &image.index));
     let listener = runtime.block_on(async {
@@ -149,7 +148,7 @@ pub(crate) fn begin(setup: &PeerSetup, image: &Image, options: &Options) -> Resu
         traffic: image.traffic.clone(),
         load: Arc::new(move || load.load()),
         settings: DownloadSettings::default(),
-        seed: u64::from_le_bytes(seed),
+        seed,
     };
     let conduct = Conduct {
         spread,
@@ -219,6 +218,12 @@ fn own_address(setup: &PeerSetup, servers: &[String], port: u16) -> Result<Socke
     let address = setup.host.source_address();
     let address = address.or_else(|| setup.host.presence(server, None).address);
     Ok(SocketAddr::new(address.ok_or(NoPeers::NoAddress)?, port))
+}
+
+fn seed() -> Result<u64, NoPeers> {
+    let mut seed = [0; 8];
+    random::fill(&mut seed).map_err(NoPeers::Random)?;
+    Ok(u64::from_le_bytes(seed))
 }
 
 fn frame_store(setup: &PeerSetup, index: &Index) -> FrameStore {
