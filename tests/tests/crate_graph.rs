@@ -32,7 +32,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("oidc", 0, &[]),
     ("web", 0, &[]),
     ("netboot", 1, &["api"]),
-    ("agent", 1, &["api", "image", "tpm"]),
+    ("agent", 1, &["api", "fanout", "identity", "image", "peers", "tpm"]),
     ("cli-context", 1, &["api", "yaml"]),
     (
         "cli-site",

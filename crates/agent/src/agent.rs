@@ -372,6 +372,8 @@ impl Connected {
         loop {
             let begun = Instant::now();
             let server = &self.servers[place];
+            let (before, from_here) = self.servers.split_at(place);
+            self.runner.sharing().set_servers([from_here, before].concat());
             let Err(error) = self.stream(server).await;
             tracing::warn!("disconnected from {server}: {error}");
             place = (place + 1) % self.servers.len();

@@ -56,6 +56,11 @@ pub trait Host: Send + Sync {
     /// Source address of connections to the control plane; `None` leaves the choice to the kernel.
     fn source_address(&self) -> Option<IpAddr>;
 
+    /// Memory in bytes that programs can still take; `None` if it is unknown.
+    fn available_memory(&self) -> Option<u64> {
+        None
+    }
+
     /// Sets the clock to a Unix time, in seconds.
     ///
     /// # Errors
@@ -158,6 +163,10 @@ impl Host for KernelHost {
 
     fn source_address(&self) -> Option<IpAddr> {
         None
+    }
+
+    fn available_memory(&self) -> Option<u64> {
+        inventory::cpu::available_memory(&self.root)
     }
 
     fn set_clock(&self, unix_s: i64) -> io::Result<()> {

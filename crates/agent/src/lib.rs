@@ -6,6 +6,7 @@
 //!   and the certificate.
 //! - [`jobs`] runs jobs, one at a time, under the rules of the [`ledger`]: no operation runs twice, and jobs of an older
 //!   claim generation never run.
+//! - [`sharing`] serves the chunks of an image to other agents that write it, and asks them.
 //! - [`disk`] and [`efi`] complete a written image: partition table, seed, boot entry. [`erase`] erases [`drives`].
 //! - [`inventory`] reads sysfs and procfs.
 //!
@@ -40,5 +41,6 @@ pub mod net;
 pub mod random;
 pub mod root;
 pub mod session;
+pub mod sharing;
 pub mod text;
 pub mod tpm;

@@ -3,17 +3,17 @@
 use crate::bits::Bits;
 use crate::units::Chunk;
 
-/// Least bytes for chunks. An agent with less memory to spare serves nothing.
-const LEAST_CHUNKS: u64 = 64;
+/// An agent with memory for fewer chunks, and not for the whole image, serves nothing.
+const LEAST_CHUNKS: u32 = 64;
 /// Part of the available memory that chunks may take.
 const PART_OF_MEMORY: u64 = 4;
 
-/// Bytes that an agent may keep for its peers: a quarter of the available memory, or nothing if this is less than 64 of the
-/// largest frames.
+/// Bytes that an agent may keep for its peers: a quarter of the available memory. Nothing, if this holds neither 64 of the
+/// largest frames nor all `chunks` of the image.
 #[must_use]
-pub fn memory_for_peers(available_bytes: u64, largest_frame_bytes: u64) -> u64 {
+pub fn memory_for_peers(available_bytes: u64, largest_frame_bytes: u64, chunks: u32) -> u64 {
     let part = available_bytes / PART_OF_MEMORY;
-    if part < largest_frame_bytes.saturating_mul(LEAST_CHUNKS) {
+    if part < largest_frame_bytes.saturating_mul(chunks.min(LEAST_CHUNKS).into()) {
         0
     } else {
         part

@@ -80,9 +80,14 @@ fn requests_of_other_racks_are_served_first_and_lines_are_short() {
 #[test]
 fn a_quarter_of_the_memory_is_for_peers_or_none() {
     let frame = 4 << 20;
-    assert_eq!(memory_for_peers(2 << 40, frame), 512 << 30);
-    assert_eq!(memory_for_peers(1 << 30, frame), 256 << 20);
-    assert_eq!(memory_for_peers((1 << 30) - 1, frame), 0);
+    for chunks in [64, 450] {
+        assert_eq!(memory_for_peers(2 << 40, frame, chunks), 512 << 30);
+        assert_eq!(memory_for_peers(1 << 30, frame, chunks), 256 << 20);
+        assert_eq!(memory_for_peers((1 << 30) - 1, frame, chunks), 0);
+    }
+    // A small image is shared between small machines too.
+    assert_eq!(memory_for_peers(160 << 20, frame, 10), 40 << 20);
+    assert_eq!(memory_for_peers((160 << 20) - 1, frame, 10), 0);
 }
 
 proptest! {

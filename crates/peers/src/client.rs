@@ -82,6 +82,11 @@ impl UncheckedFrame {
     pub fn chunk(&self) -> Chunk {
         self.chunk
     }
+
+    /// Number of its bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
 }
 
 impl fmt::Debug for UncheckedFrame {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use rackwright_fanout::{
 use rackwright_identity::ClientIdentity;
 use rackwright_image::Index;
 use rackwright_image::codec::MAX_FRAME_BYTES;
-use rackwright_image::writer::{ChunkSource, FetchControl, FetchError, Frame, Object};
+use rackwright_image::writer::{ChunkSource, FetchControl, FetchError, Frame, Object, Traffic};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinError, JoinSet, spawn_blocking};
 use tokio::time::Instant;
@@ -121,12 +121,23 @@ pub struct Spread {
     pub origin: Arc<dyn ChunkSource + Send + Sync>,
     /// Receives the chunks.
     pub take: Take,
+    /// Counts the bytes of all frames that came.
+    pub traffic: Arc<Traffic>,
     /// Requests that wait at this agent, for others.
     pub load: Arc<dyn Fn() -> u8 + Send + Sync>,
     /// Limits of the decisions.
     pub settings: DownloadSettings,
     /// For decisions by chance: another number at each agent.
     pub seed: u64,
+}
+
+/// The end of a download.
+#[derive(Debug)]
+pub struct SpreadEnd {
+    /// What came, also before an error.
+    pub counts: DownloadCounts,
+    /// No chunk is taken any more. Without an error, every chunk was taken.
+    pub result: Result<(), SpreadError>,
 }
 
 /// The channels of a download.
@@ -208,10 +219,7 @@ impl Drop for CancelOnDrop {
 impl Spread {
     /// Fetches every chunk of the image, and returns after the last one was taken. Dropping the future ends the download,
     /// but a chunk may still be taken shortly after.
-    ///
-    /// # Errors
-    /// [`SpreadError`]. No chunk is taken after the return.
-    pub async fn run(self, channels: SpreadChannels) -> Result<DownloadCounts, SpreadError> {
+    pub async fn run(self, channels: SpreadChannels) -> SpreadEnd {
         let SpreadChannels {
             to_table,
             mut from_table,
@@ -240,7 +248,7 @@ impl Spread {
         drop(running);
         // Completes when the last worker has dropped its sender.
         let _ = ended.recv().await;
-        result.map(|()| counts)
+        SpreadEnd { counts, result }
     }
 }
 
@@ -397,6 +405,7 @@ impl Running {
             };
             match spread.client.ask(&address, chunk, Instant::now() + REQUEST).await {
                 Ok(Answer::Frame(frame, holdings)) => {
+                    spread.traffic.fetched.fetch_add(frame.len(), Ordering::Relaxed);
                     let opened = spawn_blocking(move || open(&spread, &checks, frame, &worker));
                     match opened.await {
                         Ok(Ok(frame)) => Event::Came {
@@ -590,9 +599,10 @@ fn fetch(spread: &Spread, checks: &Checks, chunk: Chunk, cancel: &AtomicBool, _w
     };
     let control = FetchControl {
         cancel,
-        fetched: &AtomicU64::new(0),
-        resumes: &AtomicU32::new(0),
+        fetched: &spread.traffic.fetched,
+        resumes: &spread.traffic.resumes,
     };
+    let mut was_spliced = false;
     let mut frame = Frame::new(MAX_FRAME_BYTES);
     let mut data = vec![0; spread.index.chunk_len(known.number)];
     loop {
@@ -614,6 +624,8 @@ fn fetch(spread: &Spread, checks: &Checks, chunk: Chunk, cancel: &AtomicBool, _w
                     holdings: None,
                 };
             }
+            // The two parts may come from different packings of the chunk; neither server is at fault.
+            Err(_) if got.resumed && !was_spliced => was_spliced = true,
             Err(error) if spread.origin.reject(got.origin, &error) => {}
             Err(error) => return Event::End(SpreadError::WrongOrigin(error)),
         }

@@ -25,14 +25,20 @@ struct Inner {
 
 impl FrameStore {
     /// An empty store for the chunks of an image. Its frames and the frames that are being sent take at most a quarter of
-    /// the available memory. `at_once` frames may be sent at once, also after the store has dropped them. The store keeps
-    /// nothing if the quarter holds less than 64 frames.
+    /// the available memory. `at_once` frames may be sent at once, also after the store has dropped them; a store with room
+    /// for the whole image drops none. The store keeps nothing if the quarter holds neither 64 frames nor the whole image.
     #[must_use]
     pub fn new(index: &Index, available_bytes: u64, at_once: usize) -> Self {
         let frame = MAX_FRAME_BYTES as u64;
-        let limit = memory_for_peers(available_bytes, frame).saturating_sub(at_once as u64 * frame);
         // An image has at most 2^24 chunks.
         let chunks = index.data().len() as u32;
+        let part = memory_for_peers(available_bytes, frame, chunks);
+        let drops_none = part >= u64::from(chunks) * frame;
+        let limit = if drops_none {
+            part
+        } else {
+            part.saturating_sub(at_once as u64 * frame)
+        };
         Self {
             limit,
             chunks,
@@ -157,10 +163,21 @@ mod tests {
 
     #[test]
     fn too_little_memory_keeps_nothing() {
-        let store = FrameStore::new(&index(4), available(64) - 4, 4);
-        assert_eq!(store.limit_bytes(), 0);
-        assert!(!store.offer(frame(0, 10), |_| 0));
-        assert!(store.get(Chunk(0)).is_none() && store.held().is_empty());
+        for (chunks, available) in [(100, available(64) - 4), (4, available(4) - 4)] {
+            let store = FrameStore::new(&index(chunks), available, 4);
+            assert_eq!(store.limit_bytes(), 0);
+            assert!(!store.offer(frame(0, 10), |_| 0));
+            assert!(store.get(Chunk(0)).is_none() && store.held().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_small_image_is_kept_whole_in_a_small_memory() {
+        let store = FrameStore::new(&index(4), available(4), 4);
+        for chunk in 0..4 {
+            assert!(store.offer(frame(chunk, MAX_FRAME_BYTES), |_| 1));
+        }
+        assert_eq!((store.bytes(), store.held().count()), (store.limit_bytes(), 4));
     }
 
     #[test]

@@ -89,9 +89,18 @@ pub fn memory_bytes(root: &SysRoot) -> u64 {
     mem_total(&text::or_empty(&root.proc.join("meminfo")))
 }
 
-/// Parses the line `MemTotal: N kB` of `/proc/meminfo` or of a node's file (there after `Node 0`). Returns bytes.
+/// Memory in bytes that programs can still take, by the kernel's estimate.
+pub fn available_memory(root: &SysRoot) -> Option<u64> {
+    memory_line(&text::or_empty(&root.proc.join("meminfo")), "MemAvailable:")
+}
+
 fn mem_total(meminfo: &str) -> u64 {
-    let line = meminfo.lines().find_map(|line| line.split_once("MemTotal:"));
-    let kilobytes = line.and_then(|(_, rest)| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kilobytes.unwrap_or(0).saturating_mul(1024)
+    memory_line(meminfo, "MemTotal:").unwrap_or(0)
+}
+
+/// Parses a line such as `MemTotal: N kB` of `/proc/meminfo` or of a node's file (there after `Node 0`). Returns bytes.
+fn memory_line(meminfo: &str, name: &str) -> Option<u64> {
+    let (_, rest) = meminfo.lines().find_map(|line| line.split_once(name))?;
+    let kilobytes = rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
+    Some(kilobytes.saturating_mul(1024))
 }

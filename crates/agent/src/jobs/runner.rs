@@ -24,6 +24,7 @@ use super::write::{self, Tools};
 use super::writer::Credentials;
 use crate::ledger::{self, Ledger, Verdict};
 use crate::machine::Machine;
+use crate::sharing::{PeerSetup, Sharing};
 
 /// Deadline of a job without one.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(24 * 3600);
@@ -74,6 +75,8 @@ struct Inner {
 /// The agent's jobs.
 pub struct JobRunner {
     machine: Arc<Machine>,
+    /// Goes on after the job of an image, until the next job.
+    sharing: Arc<Sharing>,
     inner: Mutex<Inner>,
     changed: Notify,
     sent: Notify,
@@ -90,6 +93,7 @@ impl JobRunner {
         };
         Arc::new(Self {
             machine,
+            sharing: Arc::default(),
             inner: Mutex::new(inner),
             changed: Notify::new(),
             sent: Notify::new(),
@@ -100,8 +104,14 @@ impl JobRunner {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What the agent serves to other agents.
+    pub fn sharing(&self) -> &Arc<Sharing> {
+        &self.sharing
+    }
+
     /// Sets the credentials of jobs from now on.
     pub fn set_credentials(&self, credentials: Credentials) {
+        self.sharing.set_credentials(credentials.clone());
         self.lock().credentials = Some(credentials);
     }
 
@@ -180,8 +190,9 @@ impl JobRunner {
         }
     }
 
-    /// Stops the running job, because there is no agent left to report it.
+    /// Stops the running job and ends what is served to other agents, because there is no agent left to report it.
     pub fn abandon(&self) {
+        self.sharing.end();
         if let Some(running) = &self.lock().running {
             running.control.stop(StopReason::Abandoned);
         }
@@ -189,6 +200,7 @@ impl JobRunner {
 
     fn begin(self: &Arc<Self>, inner: &mut Inner, job: Job) {
         let operation = job.operation.clone();
+        self.sharing.end();
         tracing::info!(operation, generation = job.claim_generation, "job begins");
         let (runner, id) = (Arc::downgrade(self), operation.clone());
         let control = Arc::new(JobControl::new(move || {
@@ -212,7 +224,8 @@ impl JobRunner {
         } else {
             Duration::from_secs(job.deadline_s.into())
         };
-        let mut work = Box::pin(work(Arc::clone(&self.machine), job, credentials, Arc::clone(&control)));
+        let (machine, sharing) = (Arc::clone(&self.machine), Arc::clone(&self.sharing));
+        let mut work = Box::pin(work(machine, sharing, job, credentials, Arc::clone(&control)));
         let mut ending = timeout(deadline, &mut work).await;
         if ending.is_err() {
             control.stop(StopReason::Deadline);
@@ -221,6 +234,7 @@ impl JobRunner {
         if let Ok(outcome) = ending {
             return self.finish(&operation, &control, outcome).await;
         }
+        self.sharing.end();
         let mut error = StopReason::Deadline.error(&control.progress().step);
         error
             .message
@@ -232,6 +246,11 @@ impl JobRunner {
 
     async fn finish(self: Arc<Self>, operation: &str, control: &JobControl, outcome: Result<Success, Box<Failure>>) {
         let power_action = outcome.as_ref().ok().and_then(|done| done.power_action);
+        if outcome.is_ok() && power_action.is_none() {
+            self.sharing.linger();
+        } else {
+            self.sharing.end();
+        }
         let Some(action) = power_action else {
             return self.record_outcome(operation, control, outcome, RunnerState::Free);
         };
@@ -328,12 +347,13 @@ impl Inner {
 /// Does the work in a thread, then waits for hardware that continues by itself.
 async fn work(
     machine: Arc<Machine>,
+    sharing: Arc<Sharing>,
     job: Job,
     credentials: Option<Credentials>,
     control: Arc<JobControl>,
 ) -> Result<Success, Box<Failure>> {
     let job_control = Arc::clone(&control);
-    let done = spawn_blocking(move || perform(&machine, &job, credentials, &job_control)).await;
+    let done = spawn_blocking(move || perform(&machine, sharing, &job, credentials, &job_control)).await;
     let done = done.unwrap_or_else(|_| {
         let error = job_error(
             "internal",
@@ -349,6 +369,7 @@ async fn work(
 
 fn perform(
     machine: &Machine,
+    sharing: Arc<Sharing>,
     job: &Job,
     credentials: Option<Credentials>,
     control: &JobControl,
@@ -367,6 +388,12 @@ fn perform(
                 drives: &*machine.drives,
                 writer: &*machine.writer,
                 efivars: machine.host.efivars(),
+                peers: work.peers.clone().map(|order| PeerSetup {
+                    order,
+                    operation: job.operation.clone(),
+                    host: Arc::clone(&machine.host),
+                    sharing,
+                }),
             };
             let summary = write::write(&tools, work, job.claim_generation, credentials, control)?;
             done(JobResult::WriteImage(summary))

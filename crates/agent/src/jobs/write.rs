@@ -24,6 +24,7 @@ use crate::disk::seed::{self, SEED_BYTES, SEED_LABEL, SeedError};
 use crate::drives::{DriveError, DriveFacts, Drives, choose};
 use crate::efi::{self, vars::EfiVars};
 use crate::ioctl;
+use crate::sharing::PeerSetup;
 
 /// Extra space for the partition table and alignment.
 const TABLE_ROOM_BYTES: u64 = 2 << 20;
@@ -73,6 +74,8 @@ pub struct Tools<'a> {
     pub writer: &'a dyn ImageWriter,
     /// The boot variables; `None` on machines that did not boot by UEFI.
     pub efivars: Option<EfiVars>,
+    /// For a job with peers.
+    pub peers: Option<PeerSetup>,
 }
 
 /// Runs the job.
@@ -95,6 +98,7 @@ pub fn write(
         verify_whole_disk: job.verify_whole_disk,
         memory_budget_bytes: job.memory_budget_bytes,
         credentials,
+        peers: tools.peers.clone(),
     };
     control.step("fetching the index", 0);
     let logical = tools
@@ -128,6 +132,9 @@ pub fn write(
     let entry = set_boot_entry(tools.efivars.as_ref(), facts, label);
     control.step("done", 0);
     control.add_remark(&entry.unwrap_or_else(|why| format!("boot entry not set: {why}")));
+    for remark in &summary.remarks {
+        control.add_remark(remark);
+    }
     Ok(result(facts, &summary, begun))
 }
 
@@ -143,6 +150,10 @@ fn result(facts: &DriveFacts, summary: &WriteSummary, begun: Instant) -> WriteIm
         duration_s: begun.elapsed().as_secs_f64(),
         resumed_downloads: summary.resumed_downloads,
         io_uring: summary.io_uring,
+        chunks_from_servers: summary.chunks_from_servers,
+        chunks_from_rack: summary.chunks_from_rack,
+        chunks_from_other_racks: summary.chunks_from_other_racks,
+        chunks_served: summary.chunks_served,
     }
 }
 

@@ -164,6 +164,7 @@ fn run(
         drives: &bench.drives,
         writer,
         efivars,
+        peers: None,
     };
     (write(&tools, job, 42, credentials, &control), control.progress().step)
 }

@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::Arc;
 
 use rackwright_api::v1::JobError;
 use rackwright_image::index::MAX_INDEX_BYTES;
 use rackwright_image::writer::{
-    ChunkSource as _, FetchControl, FetchError, Frame, HttpOptions, HttpSource, Object, Tls, fetch_image,
+    ChunkSource as _, FetchControl, FetchError, Frame, HttpOptions, HttpSource, Object, Tls, Traffic, fetch_image,
 };
-use rackwright_image::{ImageDigest, Index, Options, write_image};
+use rackwright_image::{ImageDigest, Index, Options, WriteError, Written, write_image};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::control::JobControl;
 use super::job_error;
 use super::write::{self, FinishError};
 use crate::drives::DriveFacts;
+use crate::sharing::{self, PeerSetup, Shared};
 
 /// The trusted CA and the agent's own credentials.
 #[derive(Clone, Debug)]
@@ -42,6 +43,8 @@ pub struct WriteRequest {
     pub memory_budget_bytes: u64,
     /// For stores with TLS.
     pub credentials: Credentials,
+    /// Set if other agents write the same image, and exchange its chunks with this one.
+    pub peers: Option<PeerSetup>,
 }
 
 /// Result of a write.
@@ -61,6 +64,16 @@ pub struct WriteSummary {
     pub resumed_downloads: u32,
     /// Whether io_uring was used.
     pub io_uring: bool,
+    /// Chunks that came from the image servers, if other agents were asked too.
+    pub chunks_from_servers: u64,
+    /// Chunks that came from agents of the same rack.
+    pub chunks_from_rack: u64,
+    /// Chunks that came from agents of other racks.
+    pub chunks_from_other_racks: u64,
+    /// Chunks that were sent to other agents so far.
+    pub chunks_served: u64,
+    /// Irregularities that are no failures.
+    pub remarks: Vec<String>,
 }
 
 /// Fetches, verifies and writes images.
@@ -113,7 +126,7 @@ impl StoreWriter {
     ) -> Result<WriteSummary, JobError> {
         let (source, digest) = Self::source(request)?;
         let streamed = fetch_image(&source, &digest, drive, &control.flag(), take);
-        let streamed = streamed.map_err(|error| job_error(error.code(), with_causes(&error), error.retryable()))?;
+        let streamed = streamed.map_err(|error| write_error(&error))?;
         Ok(WriteSummary {
             logical_bytes: streamed.logical_bytes,
             fetched_bytes: streamed.fetched_bytes,
@@ -145,14 +158,19 @@ impl StoreWriter {
     }
 }
 
-impl ImageWriter for StoreWriter {
-    fn logical_bytes(&self, request: &WriteRequest, control: &JobControl) -> Result<u64, JobError> {
-        let (source, digest) = Self::source(request)?;
-        let (fetched, resumes, cancel) = (AtomicU64::new(0), AtomicU32::new(0), control.flag());
+impl StoreWriter {
+    /// Fetches the index and verifies it. The traffic is counted.
+    fn index(
+        source: &HttpSource,
+        digest: ImageDigest,
+        control: &JobControl,
+        traffic: &Traffic,
+    ) -> Result<Index, JobError> {
+        let cancel = control.flag();
         let fetch = FetchControl {
             cancel: &cancel,
-            fetched: &fetched,
-            resumes: &resumes,
+            fetched: &traffic.fetched,
+            resumes: &traffic.resumes,
         };
         let mut frame = Frame::new(MAX_INDEX_BYTES);
         loop {
@@ -167,17 +185,35 @@ impl ImageWriter for StoreWriter {
                     job_error(code, format!("index of image {digest}: {error}"), error.retryable())
                 })?;
             match Index::parse_verified(frame.filled(), &digest) {
-                Ok(index) => return Ok(index.logical_size()),
+                Ok(index) => return Ok(index),
                 Err(error) if source.reject(got.origin, &error) => {}
-                Err(error) => {
-                    let error = rackwright_image::WriteError::Index {
-                        image: digest,
-                        source: error,
-                    };
-                    return Err(job_error(error.code(), error.to_string(), error.retryable()));
-                }
+                Err(source) => return Err(write_error(&WriteError::Index { image: digest, source })),
             }
         }
+    }
+}
+
+fn write_error(error: &WriteError) -> JobError {
+    job_error(error.code(), with_causes(error), error.retryable())
+}
+
+fn summary(written: &Written) -> WriteSummary {
+    WriteSummary {
+        logical_bytes: written.logical_bytes,
+        fetched_bytes: written.fetched_bytes,
+        written_bytes: written.written_bytes,
+        zeros_skipped: written.zeros_skipped,
+        verified_whole_disk: written.verified_whole_disk,
+        resumed_downloads: written.resumed_downloads,
+        io_uring: written.io_uring,
+        ..WriteSummary::default()
+    }
+}
+
+impl ImageWriter for StoreWriter {
+    fn logical_bytes(&self, request: &WriteRequest, control: &JobControl) -> Result<u64, JobError> {
+        let (source, digest) = Self::source(request)?;
+        Ok(Self::index(&source, digest, control, &Traffic::default())?.logical_size())
     }
 
     fn write(&self, request: &WriteRequest, drive: &Path, control: &JobControl) -> Result<WriteSummary, JobError> {
@@ -196,17 +232,45 @@ impl ImageWriter for StoreWriter {
                 progress.bytes_per_second,
             );
         };
-        let summary = write_image(&source, &digest, drive, &options, &report);
-        let summary = summary.map_err(|error| job_error(error.code(), with_causes(&error), error.retryable()))?;
+        let source = Arc::new(source);
+        let mut remarks = Vec::new();
+        if let Some(peers) = &request.peers {
+            let traffic = Arc::new(Traffic::default());
+            let index = Arc::new(Self::index(&source, digest, control, &traffic)?);
+            let image = sharing::Image {
+                digest,
+                index,
+                source: Arc::clone(&source),
+                traffic,
+            };
+            match sharing::begin(peers, &image, &options) {
+                Ok(download) => {
+                    let shared = download.write(drive, &options, &report);
+                    return shared.map(with_peers).map_err(|error| write_error(&error));
+                }
+                Err(why) => {
+                    tracing::warn!(%why, "the image is written without the help of other agents");
+                    remarks.push(format!("written without other agents: {why}"));
+                }
+            }
+        }
+        let written = write_image(&*source, &digest, drive, &options, &report);
+        let written = written.map_err(|error| write_error(&error))?;
         Ok(WriteSummary {
-            logical_bytes: summary.logical_bytes,
-            fetched_bytes: summary.fetched_bytes,
-            written_bytes: summary.written_bytes,
-            zeros_skipped: summary.zeros_skipped,
-            verified_whole_disk: summary.verified_whole_disk,
-            resumed_downloads: summary.resumed_downloads,
-            io_uring: summary.io_uring,
+            remarks,
+            ..summary(&written)
         })
+    }
+}
+
+fn with_peers(shared: Shared) -> WriteSummary {
+    WriteSummary {
+        chunks_from_servers: shared.from_servers,
+        chunks_from_rack: shared.from_rack,
+        chunks_from_other_racks: shared.from_other_racks,
+        chunks_served: shared.served,
+        remarks: shared.remark.into_iter().collect(),
+        ..summary(&shared.written)
     }
 }
 

@@ -117,6 +117,20 @@ impl<'file> WriteQueue<'file> {
         &mut slot.buffer
     }
 
+    /// Exchanges a free buffer for `other`, which has the same length.
+    ///
+    /// # Panics
+    /// If the buffer is being written, or has another length.
+    pub(crate) fn exchange(&mut self, slot: usize, other: &mut AlignedBuf) {
+        let slot = &mut self.slots[slot];
+        assert!(
+            slot.op.is_none(),
+            "a buffer that is being written must not be exchanged"
+        );
+        assert_eq!(slot.buffer.len(), other.len(), "buffers of one length are exchanged");
+        std::mem::swap(&mut slot.buffer, other);
+    }
+
     /// Writes the first `len` bytes of a buffer to `offset`. The buffer becomes free when the write has ended.
     pub(crate) fn submit(&mut self, slot: usize, len: usize, offset: u64) -> io::Result<()> {
         self.start(
@@ -291,7 +305,13 @@ mod tests {
                 continue;
             }
             let slot = queue.acquire().unwrap();
-            queue.buffer(slot).fill(number + 1);
+            if number == 6 {
+                let mut other = AlignedBuf::new(4096).unwrap();
+                other.fill(7);
+                queue.exchange(slot, &mut other);
+            } else {
+                queue.buffer(slot).fill(number + 1);
+            }
             queue.submit(slot, 4096, u64::from(number) * 4096).unwrap();
         }
         queue.drain().unwrap();

@@ -72,6 +72,14 @@ pub enum WriteError {
     /// An index or a chunk could not be fetched.
     #[error(transparent)]
     Download(#[from] FetchError),
+    /// A download with other agents ended, and chunks are missing.
+    #[error("the download ended without {missing} of the image's {chunks} chunks with data")]
+    Incomplete {
+        /// Number of chunks that did not come.
+        missing: usize,
+        /// Number of chunks with data.
+        chunks: usize,
+    },
     /// The drive refuses a write.
     #[error("drive {}: writing near byte {offset}: {source}", path.display())]
     Write {
@@ -144,7 +152,7 @@ impl WriteError {
             | Self::Chunk { .. } => "digest-mismatch",
             Self::Index { .. } => "image-invalid",
             Self::Download(FetchError::Cancelled) | Self::Cancelled => "cancelled",
-            Self::Download(_) => "download-failed",
+            Self::Download(_) | Self::Incomplete { .. } => "download-failed",
             Self::Write { .. } | Self::Flush { .. } => "write-failed",
             Self::Read { .. } => "read-failed",
             Self::ReadBack { .. } => "verify-failed",
@@ -157,7 +165,7 @@ impl WriteError {
     pub fn retryable(&self) -> bool {
         match self {
             Self::Download(error) => error.retryable(),
-            Self::DiskBusy { .. } | Self::Setup { .. } => true,
+            Self::DiskBusy { .. } | Self::Setup { .. } | Self::Incomplete { .. } => true,
             _ => false,
         }
     }

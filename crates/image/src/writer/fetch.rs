@@ -1,9 +1,9 @@
 //! Fetches, decodes and verifies chunks, from any source that has the right bytes.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicBool;
 
 use super::WriteError;
-use super::source::{ChunkSource, FetchControl, FetchError, Frame, Object};
+use super::source::{ChunkSource, FetchControl, FetchError, Frame, Object, Traffic};
 use crate::codec::{Decoder, MAX_FRAME_BYTES};
 use crate::index::DataChunk;
 
@@ -11,8 +11,7 @@ use crate::index::DataChunk;
 pub(super) struct Fetcher<'a> {
     source: &'a dyn ChunkSource,
     cancel: &'a AtomicBool,
-    fetched: &'a AtomicU64,
-    resumes: &'a AtomicU32,
+    traffic: &'a Traffic,
     decoder: Decoder,
     frame: Frame,
 }
@@ -22,7 +21,7 @@ impl<'a> Fetcher<'a> {
     pub(super) fn new(
         source: &'a dyn ChunkSource,
         cancel: &'a AtomicBool,
-        (fetched, resumes): (&'a AtomicU64, &'a AtomicU32),
+        traffic: &'a Traffic,
     ) -> Result<Self, WriteError> {
         let decoder = Decoder::new().map_err(|source| WriteError::Setup {
             what: "the decoder",
@@ -31,8 +30,7 @@ impl<'a> Fetcher<'a> {
         Ok(Self {
             source,
             cancel,
-            fetched,
-            resumes,
+            traffic,
             decoder,
             frame: Frame::new(MAX_FRAME_BYTES),
         })
@@ -42,8 +40,8 @@ impl<'a> Fetcher<'a> {
     pub(super) fn fetch(&mut self, chunk: &DataChunk, buffer: &mut [u8]) -> Result<(), WriteError> {
         let control = FetchControl {
             cancel: self.cancel,
-            fetched: self.fetched,
-            resumes: self.resumes,
+            fetched: &self.traffic.fetched,
+            resumes: &self.traffic.resumes,
         };
         let mut spliced_before = false;
         loop {

@@ -11,7 +11,11 @@
 //!    drive still does not boot;
 //! 4. the first chunk, with the partition table, is written and flushed: the image is complete;
 //! 5. the whole disk is read back, if requested. After a failure in step 4 or 5 the first chunk is overwritten again.
+//!
+//! [`write_arrivals`] takes the same steps with chunks that a download hands over in any order ([`Delivery`]). It keeps the
+//! first chunk back until step 4.
 
+mod arrivals;
 mod error;
 mod fetch;
 mod http;
@@ -38,12 +42,13 @@ use fetch::Fetcher;
 use plan::Plan;
 use progress::Reporter;
 use target::Target;
-use work::{Counters, Cursor, Failure, Shared};
+use work::{Chunks, Counters, Cursor, Failure, Shared};
 
+pub use arrivals::{Arrivals, Delivery, arrivals};
 pub use error::WriteError;
 pub use http::{HttpOptions, HttpSource, HttpSourceError, Tls};
 pub use progress::{Progress, Step};
-pub use source::{ChunkSource, DirSource, FetchControl, FetchError, Fetched, Frame, Object};
+pub use source::{ChunkSource, DirSource, FetchControl, FetchError, Fetched, Frame, Object, Traffic};
 
 /// How to write zero chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -150,7 +155,7 @@ pub fn write_image(
     let plan = Plan::new(&index, options.threads, budget)?;
     target.fit(index.logical_size())?;
     let run = Run {
-        source,
+        chunks: Chunks::Fetched(source),
         index: &index,
         target: &target,
         options,
@@ -158,21 +163,40 @@ pub fn write_image(
         counters: &counters,
         progress,
     };
-    let outcome = run.write()?;
-    Ok(Written {
-        logical_bytes: index.logical_size(),
-        fetched_bytes: counters.fetched.into_inner(),
-        written_bytes: counters.written.into_inner(),
-        zero_method: outcome.zero_method,
-        zeros_skipped: !matches!(outcome.zero_method, ZeroMethod::Written | ZeroMethod::NoZeros),
-        verified_whole_disk: options.verify_whole_disk,
-        duration: begun.elapsed(),
-        resumed_downloads: counters.resumes.into_inner(),
-        io_uring: outcome.method == Method::IoUring,
-        direct_io: target.is_direct(),
-        threads: plan.threads,
-        memory_bytes: plan.memory_bytes(&index),
-    })
+    run.written(begun)
+}
+
+/// Writes the chunks that a download hands over to `arrivals`, like [`write_image`]. The caller has verified the index and
+/// verifies each chunk. The write ends after the last chunk; if the download ends before, the write fails.
+///
+/// # Errors
+/// As [`write_image`], [`WriteError::Incomplete`], and the error of [`Delivery::fail`]. The download's next chunk is then
+/// refused.
+pub fn write_arrivals(
+    arrivals: &Arrivals,
+    target: &Path,
+    options: &Options,
+    progress: &dyn Fn(Progress),
+) -> Result<Written, WriteError> {
+    let _closed = arrivals.close_on_drop();
+    let begun = Instant::now();
+    let counters = Counters {
+        traffic: arrivals.traffic(),
+        ..Counters::default()
+    };
+    let mut target = Target::open(target)?;
+    let index = arrivals.index();
+    target.fit(index.logical_size())?;
+    let run = Run {
+        chunks: Chunks::Arriving(arrivals),
+        index,
+        target: &target,
+        options,
+        plan: arrivals.plan(),
+        counters: &counters,
+        progress,
+    };
+    run.written(begun)
 }
 
 /// Fetches image `image` from `source` and verifies it like [`write_image`], in one thread and without a drive. `take`
@@ -190,7 +214,7 @@ pub fn fetch_image(
 ) -> Result<Streamed, WriteError> {
     let counters = Counters::default();
     let index = fetch_index(source, image, plan::default_budget(), &counters, cancel)?;
-    let mut fetcher = Fetcher::new(source, cancel, (&counters.fetched, &counters.resumes))?;
+    let mut fetcher = Fetcher::new(source, cancel, &counters.traffic)?;
     let mut buffer = vec![0; CHUNK_SIZE];
     let mut written_bytes = 0;
     for chunk in index.data() {
@@ -206,9 +230,9 @@ pub fn fetch_image(
     drop(fetcher);
     Ok(Streamed {
         logical_bytes: index.logical_size(),
-        fetched_bytes: counters.fetched.into_inner(),
+        fetched_bytes: counters.traffic.fetched.load(Ordering::Relaxed),
         written_bytes,
-        resumed_downloads: counters.resumes.into_inner(),
+        resumed_downloads: counters.traffic.resumes.load(Ordering::Relaxed),
     })
 }
 
@@ -236,8 +260,8 @@ fn fetch_index(
     let limit = (budget / 3).min(MAX_INDEX_BYTES as u64) as usize;
     let control = FetchControl {
         cancel,
-        fetched: &counters.fetched,
-        resumes: &counters.resumes,
+        fetched: &counters.traffic.fetched,
+        resumes: &counters.traffic.resumes,
     };
     let mut frame = Frame::new(limit);
     loop {
@@ -256,7 +280,7 @@ fn fetch_index(
 }
 
 struct Run<'a> {
-    source: &'a dyn ChunkSource,
+    chunks: Chunks<'a>,
     index: &'a Index,
     target: &'a Target,
     options: &'a Options,
@@ -271,6 +295,25 @@ struct Outcome {
 }
 
 impl Run<'_> {
+    fn written(&self, begun: Instant) -> Result<Written, WriteError> {
+        let outcome = self.write()?;
+        let traffic = &self.counters.traffic;
+        Ok(Written {
+            logical_bytes: self.index.logical_size(),
+            fetched_bytes: traffic.fetched.load(Ordering::Relaxed),
+            written_bytes: self.counters.written.load(Ordering::Relaxed),
+            zero_method: outcome.zero_method,
+            zeros_skipped: !matches!(outcome.zero_method, ZeroMethod::Written | ZeroMethod::NoZeros),
+            verified_whole_disk: self.options.verify_whole_disk,
+            duration: begun.elapsed(),
+            resumed_downloads: traffic.resumes.load(Ordering::Relaxed),
+            io_uring: outcome.method == Method::IoUring,
+            direct_io: self.target.is_direct(),
+            threads: self.plan.threads,
+            memory_bytes: self.plan.memory_bytes(self.index),
+        })
+    }
+
     fn write(&self) -> Result<Outcome, WriteError> {
         let failure = Failure::default();
         let shared = self.shared(&failure)?;
@@ -279,7 +322,16 @@ impl Run<'_> {
         self.target.wipe_ends(self.index.logical_size())?;
         let last = self.index.chunk_count();
         reporter.step(Step::Writing);
-        self.in_parallel(&shared, &Cursor::new(self.index, 1, last), work::run, &mut reporter)?;
+        match self.chunks {
+            Chunks::Fetched(_) => {
+                self.in_parallel(&shared, &Cursor::new(self.index, 1, last), work::run, &mut reporter)?;
+            }
+            Chunks::Arriving(arrivals) => {
+                let zeros = Cursor::zeros(self.index, 1, last);
+                self.in_parallel(&shared, &zeros, work::run_arrivals, &mut reporter)?;
+                arrivals.check_complete()?;
+            }
+        }
         let trusted = matches!(
             shared.zero_method,
             ZeroMethod::Written | ZeroMethod::NoZeros | ZeroMethod::FreshFile
@@ -330,7 +382,7 @@ impl Run<'_> {
         let has_zeros = self.index.data().len() < self.index.chunk_count() as usize;
         Ok(Shared {
             index: self.index,
-            source: self.source,
+            chunks: self.chunks,
             target: self.target,
             method: probe.method(),
             depth: self.plan.depth,

@@ -96,7 +96,7 @@ impl<'a> Reporter<'a> {
             step: self.step,
             logical_bytes,
             logical_bytes_total: self.total,
-            fetched_bytes: self.counters.fetched.load(Ordering::Relaxed),
+            fetched_bytes: self.counters.traffic.fetched.load(Ordering::Relaxed),
             written_bytes: self.counters.written.load(Ordering::Relaxed),
             bytes_per_second,
         });

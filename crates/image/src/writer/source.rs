@@ -130,6 +130,15 @@ impl Frame {
     }
 }
 
+/// Counters of what was fetched. The threads of a download share them.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// Bytes fetched.
+    pub fetched: AtomicU64,
+    /// Downloads that resumed after an interruption.
+    pub resumes: AtomicU32,
+}
+
 /// Counters and cancellation of a fetch.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchControl<'a> {

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use super::arrivals::{Arrivals, Arrived, Next};
 use super::fetch::Fetcher;
-use super::source::ChunkSource;
+use super::source::{ChunkSource, Traffic};
 use super::target::Target;
 use super::{WriteError, ZeroMethod};
 use crate::direct::{AlignedBuf, Method, WriteQueue};
@@ -14,21 +16,31 @@ use crate::index::{CHUNK_SIZE, DataChunk, Index, chunk_offset};
 
 /// Zero chunks are handled in runs of up to 64 MiB: long enough for the drive, short enough for cancelling and progress.
 const ZERO_RUN_CHUNKS: u32 = 16;
+/// A thread that waits for a chunk looks this often whether the write was cancelled.
+const ARRIVAL_WAIT: Duration = Duration::from_millis(100);
 
 /// Counters shared by all threads.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) logical: AtomicU64,
-    pub(super) fetched: AtomicU64,
     pub(super) written: AtomicU64,
     pub(super) verified: AtomicU64,
-    pub(super) resumes: AtomicU32,
+    pub(super) traffic: Arc<Traffic>,
+}
+
+/// Where the chunks come from.
+#[derive(Clone, Copy)]
+pub(super) enum Chunks<'a> {
+    /// Each thread fetches the next chunk in the order of the disk.
+    Fetched(&'a dyn ChunkSource),
+    /// A download hands them over in any order.
+    Arriving(&'a Arrivals),
 }
 
 /// State shared by the threads.
 pub(super) struct Shared<'a> {
     pub(super) index: &'a Index,
-    pub(super) source: &'a dyn ChunkSource,
+    pub(super) chunks: Chunks<'a>,
     pub(super) target: &'a Target,
     pub(super) method: Method,
     pub(super) depth: usize,
@@ -82,6 +94,7 @@ pub(super) struct Cursor<'a> {
     data: &'a [DataChunk],
     state: Mutex<(u32, usize)>,
     end: u32,
+    only_zeros: bool,
 }
 
 impl<'a> Cursor<'a> {
@@ -93,12 +106,26 @@ impl<'a> Cursor<'a> {
             data,
             state: Mutex::new((first, skipped)),
             end,
+            only_zeros: false,
+        }
+    }
+
+    /// Covers the zero chunks of `first..end`.
+    pub(super) fn zeros(index: &'a Index, first: u32, end: u32) -> Self {
+        Self {
+            only_zeros: true,
+            ..Self::new(index, first, end)
         }
     }
 
     pub(super) fn next(&self) -> Option<Work> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (number, position) = *state;
+        let (mut number, mut position) = *state;
+        if self.only_zeros {
+            while self.data.get(position).is_some_and(|chunk| chunk.number == number) {
+                (number, position) = (number + 1, position + 1);
+            }
+        }
         if number >= self.end {
             return None;
         }
@@ -118,16 +145,54 @@ impl<'a> Cursor<'a> {
 
 /// Handles the work of `cursor` until its end, a failure or cancellation. Stores errors in the shared failure.
 pub(super) fn run(shared: &Shared<'_>, cursor: &Cursor<'_>) {
-    let result = Worker::new(shared).and_then(|mut worker| worker.run(cursor));
+    let result = Filler::new(shared).and_then(|mut filler| Worker::new(shared)?.in_order(cursor, &mut filler));
     if let Err(error) = result {
         shared.failure.set(error);
+    }
+}
+
+/// Writes what a download hands over, except the first chunk of the disk, and meanwhile the zero chunks of `zeros`. Ends like
+/// [`run`].
+pub(super) fn run_arrivals(shared: &Shared<'_>, zeros: &Cursor<'_>) {
+    let Chunks::Arriving(arrivals) = shared.chunks else {
+        return run(shared, zeros);
+    };
+    let result = Worker::new(shared).and_then(|mut worker| worker.as_they_come(arrivals, zeros));
+    if let Err(error) = result {
+        shared.failure.set(error);
+        arrivals.close();
+    }
+}
+
+/// Fills a buffer with a chunk.
+enum Filler<'a> {
+    Fetcher(Box<Fetcher<'a>>),
+    /// The first chunk of the disk was kept back.
+    Kept(&'a Arrivals),
+}
+
+impl<'a> Filler<'a> {
+    fn new(shared: &'a Shared<'a>) -> Result<Self, WriteError> {
+        match shared.chunks {
+            Chunks::Fetched(source) => {
+                let fetcher = Fetcher::new(source, shared.cancel, &shared.counters.traffic)?;
+                Ok(Self::Fetcher(Box::new(fetcher)))
+            }
+            Chunks::Arriving(arrivals) => Ok(Self::Kept(arrivals)),
+        }
+    }
+
+    fn fill(&mut self, chunk: &DataChunk, buffer: &mut [u8]) -> Result<(), WriteError> {
+        match self {
+            Self::Fetcher(fetcher) => fetcher.fetch(chunk, buffer),
+            Self::Kept(arrivals) => arrivals.copy_first(chunk, buffer),
+        }
     }
 }
 
 struct Worker<'a> {
     shared: &'a Shared<'a>,
     queue: WriteQueue<'a>,
-    fetcher: Fetcher<'a>,
     /// Offset of the last started write.
     offset: u64,
 }
@@ -138,26 +203,61 @@ impl<'a> Worker<'a> {
         let zeros = Some(Arc::clone(&shared.zeros));
         let queue = WriteQueue::new(shared.target.blocks(), shared.method, shared.depth, CHUNK_SIZE, zeros)
             .map_err(setup("write buffers"))?;
-        let counters = (&shared.counters.fetched, &shared.counters.resumes);
         Ok(Self {
             shared,
             queue,
-            fetcher: Fetcher::new(shared.source, shared.cancel, counters)?,
             offset: 0,
         })
     }
 
-    fn run(&mut self, cursor: &Cursor<'_>) -> Result<(), WriteError> {
-        while !self.shared.failure.is_set() {
-            if self.shared.cancel.load(Ordering::Relaxed) {
-                return Err(WriteError::Cancelled);
-            }
+    fn in_order(&mut self, cursor: &Cursor<'_>, filler: &mut Filler<'_>) -> Result<(), WriteError> {
+        while !self.is_stopped()? {
             match cursor.next() {
-                Some(Work::Data(chunk)) => self.data(&chunk)?,
+                Some(Work::Data(chunk)) => self.data(&chunk, filler)?,
                 Some(Work::Zeros { first, count }) => self.zeros(first, count)?,
                 None => break,
             }
         }
+        self.drain()
+    }
+
+    fn as_they_come(&mut self, arrivals: &Arrivals, zeros: &Cursor<'_>) -> Result<(), WriteError> {
+        let mut has_zeros = true;
+        while !self.is_stopped()? {
+            // Chunks come before zeros, so that the download does not wait.
+            let wait = if has_zeros { Duration::ZERO } else { ARRIVAL_WAIT };
+            match arrivals.next(wait)? {
+                Next::Chunk(arrived) => self.arrived(arrivals, arrived)?,
+                Next::Nothing | Next::End if has_zeros => match zeros.next() {
+                    Some(Work::Zeros { first, count }) => self.zeros(first, count)?,
+                    Some(Work::Data(_)) | None => has_zeros = false,
+                },
+                // Failed writes are noticed here, while no chunk comes.
+                Next::Nothing => _ = self.acquire()?,
+                Next::End => break,
+            }
+        }
+        self.drain()
+    }
+
+    /// Whether another thread has failed.
+    fn is_stopped(&self) -> Result<bool, WriteError> {
+        if self.shared.failure.is_set() {
+            return Ok(true);
+        }
+        if self.shared.cancel.load(Ordering::Relaxed) {
+            return Err(WriteError::Cancelled);
+        }
+        Ok(false)
+    }
+
+    fn acquire(&mut self) -> Result<usize, WriteError> {
+        let slot = self.queue.acquire().map_err(|source| self.write_error(source))?;
+        self.count_written();
+        Ok(slot)
+    }
+
+    fn drain(&mut self) -> Result<(), WriteError> {
         self.queue.drain().map_err(|source| self.write_error(source))?;
         self.count_written();
         Ok(())
@@ -174,11 +274,24 @@ impl<'a> Worker<'a> {
             .fetch_add(self.queue.take_written(), Ordering::Relaxed);
     }
 
-    fn data(&mut self, chunk: &DataChunk) -> Result<(), WriteError> {
-        let slot = self.queue.acquire().map_err(|source| self.write_error(source))?;
-        self.count_written();
+    fn data(&mut self, chunk: &DataChunk, filler: &mut Filler<'_>) -> Result<(), WriteError> {
+        let slot = self.acquire()?;
         let len = self.shared.index.chunk_len(chunk.number);
-        self.fetcher.fetch(chunk, &mut self.queue.buffer(slot)[..len])?;
+        filler.fill(chunk, &mut self.queue.buffer(slot)[..len])?;
+        self.submit(slot, chunk)
+    }
+
+    /// Writes a chunk from its own buffer, and gives the download a free one back.
+    fn arrived(&mut self, arrivals: &Arrivals, arrived: Arrived) -> Result<(), WriteError> {
+        let Arrived { chunk, mut buffer } = arrived;
+        let slot = self.acquire()?;
+        self.queue.exchange(slot, &mut buffer);
+        arrivals.give_back(buffer);
+        self.submit(slot, &chunk)
+    }
+
+    fn submit(&mut self, slot: usize, chunk: &DataChunk) -> Result<(), WriteError> {
+        let len = self.shared.index.chunk_len(chunk.number);
         self.offset = chunk_offset(chunk.number);
         let target = self.shared.target;
         let blocks = target.block_part(len);
@@ -276,5 +389,12 @@ mod tests {
         assert_eq!(all(0, 1), [Work::Data(chunk(0))]);
         assert_eq!(all(3, 4), [zeros(3, 1)]);
         assert_eq!(all(50, 50), []);
+        let cursor = Cursor::zeros(&index, 1, 50);
+        let only_zeros: Vec<Work> = std::iter::from_fn(move || cursor.next()).collect();
+        let is_zeros = |work: &&Work| matches!(work, Work::Zeros { .. });
+        assert_eq!(
+            only_zeros,
+            expected.iter().filter(is_zeros).copied().collect::<Vec<_>>()
+        );
     }
 }

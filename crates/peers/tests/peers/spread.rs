@@ -12,7 +12,8 @@ use rackwright_fanout::{
 use rackwright_image::ChunkDigest;
 use rackwright_image::writer::{ChunkSource, FetchControl, FetchError, Fetched, Frame, Object};
 use rackwright_peers::{
-    FrameCheck, FrameStore, FromTable, Heard, PeerAddress, PeerClient, Spread, SpreadChannels, SpreadError, ToTable,
+    FrameCheck, FrameStore, FromTable, Heard, PeerAddress, PeerClient, Spread, SpreadChannels, SpreadEnd, SpreadError,
+    ToTable,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -170,7 +171,7 @@ struct Hall {
 struct Member {
     served: Served,
     taken: Arc<Mutex<HashSet<u32>>>,
-    download: JoinHandle<Result<DownloadCounts, SpreadError>>,
+    download: JoinHandle<SpreadEnd>,
 }
 
 impl Hall {
@@ -244,6 +245,7 @@ impl Hall {
                 here.lock().unwrap().insert(chunk.0);
                 Ok(())
             }),
+            traffic: Arc::default(),
             load: Arc::new(move || server.load()),
             settings: DownloadSettings {
                 least_patience: Span::seconds(20),
@@ -268,8 +270,9 @@ impl Hall {
 impl Member {
     /// Waits for the end of the download, with every chunk.
     async fn finish(&mut self, chunks: u32) -> DownloadCounts {
-        let counts = tokio::time::timeout(PATIENT, &mut self.download).await.unwrap();
-        let counts = counts.unwrap().unwrap();
+        let end = tokio::time::timeout(PATIENT, &mut self.download).await.unwrap();
+        let SpreadEnd { counts, result } = end.unwrap();
+        result.unwrap();
         assert_eq!(self.taken.lock().unwrap().len(), chunks as usize);
         counts
     }
@@ -361,7 +364,7 @@ async fn a_download_ends_with_the_cause_that_no_agent_can_mend() {
             .await
             .unwrap()
             .unwrap();
-        let error = error.unwrap_err();
+        let error = error.result.unwrap_err();
         assert!(is_expected(&error), "{error}");
         assert!(member.taken.lock().unwrap().is_empty());
     }
