@@ -503,7 +503,7 @@ pub fn spread() -> ImageSpread {
         held_chunks,
         grants,
         is_alone,
-        begin_time: Some(ago(95)),
+        begin_time: Some(ago(95 * 60 + 20)),
     };
     let racks = vec![
         RackSpread {

@@ -210,11 +210,6 @@ impl Record {
         }
     }
 
-    /// Number of chunks with data.
-    pub fn chunks(&self) -> u32 {
-        self.chunks
-    }
-
     /// Number of agents.
     pub fn len(&self) -> usize {
         self.agents.len()
