@@ -97,6 +97,7 @@ const CRATES: &[Crate] = &[
                     "perform",
                     "replicas",
                     "runner",
+                    "spread",
                     "start_rooms",
                 ],
             ),

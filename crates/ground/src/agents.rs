@@ -87,12 +87,12 @@ impl Agents {
         }
     }
 
-    /// Removes a connection. Returns false when a newer one has replaced it.
+    /// Removes a connection, and ends everything that belongs to it. Returns false when a newer one has replaced it.
     pub fn disconnected(&self, node: &NodeId, number: i64) -> bool {
         let mut inner = self.lock();
         let is_this = inner.sessions.get(node).is_some_and(|s| s.number == number);
-        if is_this {
-            inner.sessions.remove(node);
+        if is_this && let Some(session) = inner.sessions.remove(node) {
+            session.end.cancel();
         }
         is_this
     }

@@ -139,7 +139,10 @@ impl Default for WireStore {
     }
 }
 
-/// Rules for imported images.
+/// TCP port at which agents serve each other chunks, if the settings name none.
+const PEER_PORT: u16 = 8470;
+
+/// Rules for imported images, and how agents fetch images.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Images {
@@ -147,6 +150,36 @@ pub struct Images {
     pub trusted_keys: Vec<String>,
     /// Refuse images without a signature by one of these keys.
     pub require_signature: bool,
+    /// Agents that write the same image serve each other its chunks.
+    pub peers: bool,
+    /// TCP port at which agents serve each other. Only with `peers`.
+    pub peer_port: Option<u16>,
+}
+
+impl Images {
+    /// The TCP port at which agents serve each other chunks. `None`: every chunk comes from the image servers.
+    #[must_use]
+    pub fn peer_port(&self) -> Option<u16> {
+        self.peers.then(|| self.peer_port.unwrap_or(PEER_PORT))
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.require_signature && self.trusted_keys.is_empty() {
+            faults.push(
+                "images.require_signature: needs images.trusted_keys; without trusted keys no image can be added"
+                    .to_owned(),
+            );
+        }
+        match self.peer_port {
+            Some(_) if !self.peers => {
+                faults.push("images.peer_port: has no effect without images.peers: true".to_owned());
+            }
+            Some(0) => faults.push("images.peer_port: must be from 1 to 65535".to_owned()),
+            _ => {}
+        }
+        faults
+    }
 }
 
 /// How machines boot over the network.
@@ -219,7 +252,7 @@ pub struct Config {
     pub store_caches: BTreeSet<String>,
     /// Boot services. `None`: this process runs none.
     pub boot: Option<Boot>,
-    /// Rules for imported images.
+    /// Rules for imported images, and how agents fetch images.
     pub images: Images,
     /// Time limits of effects and waits, and numbers of tries.
     pub policy: Policy,
@@ -376,12 +409,6 @@ impl Wire {
                 faults.push(format!("store.urls: {url:?} is neither http:// nor https://"));
             }
         }
-        if self.images.require_signature && self.images.trusted_keys.is_empty() {
-            faults.push(
-                "images.require_signature: needs images.trusted_keys; without trusted keys no image can be added"
-                    .into(),
-            );
-        }
         self.check_parts(faults);
         Config {
             shared_dir: self.shared_dir.unwrap_or_else(|| self.data_dir.clone()),
@@ -429,6 +456,7 @@ impl Wire {
                 faults.push(format!("{field}: must be at least 1"));
             }
         }
+        faults.extend(self.images.faults());
         faults.extend(self.limits.faults());
         let connections = self.connections.faults();
         faults.extend(connections.into_iter().map(|fault| format!("connections.{fault}")));

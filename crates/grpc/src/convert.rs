@@ -5,6 +5,7 @@ use rackwright_api::v1;
 use rackwright_ground::core::Core;
 use rackwright_ground::stored;
 use rackwright_lifecycle::{Agent, Outcome, Power, Reading, Severity, State, Timestamp, Wait};
+use rackwright_nodes::spread::{AgentReport, RackReport, SpreadReport};
 use rackwright_store::{BootStageRow, EffectRow, EventRow, HistoryRow, ImageRow, ImageVersionRow, NodeRecord};
 use rackwright_store::{OperationRow, StoreError, UnknownMachineRow};
 
@@ -222,6 +223,32 @@ pub fn image(row: &ImageRow, versions: &[ImageVersionRow]) -> v1::Image {
             update_time: time(row.updated_at),
             ..v1::Metadata::default()
         }),
+    }
+}
+
+/// The spread of an image version.
+pub fn version_spread(name: String, report: &SpreadReport) -> v1::VersionSpread {
+    let agent = |agent: &AgentReport| v1::SpreadAgent {
+        node: format!("nodes/{}", agent.node),
+        held_chunks: agent.held,
+        grants: agent.grants,
+        is_alone: agent.is_alone,
+        begin_time: time(agent.since),
+    };
+    let rack = |rack: &RackReport| v1::RackSpread {
+        rack: rack.name.clone(),
+        held_chunks: rack.held,
+        grants: rack.agents.iter().map(|agent| agent.grants).sum(),
+        alone: rack.agents.iter().map(|agent| u32::from(agent.is_alone)).sum(),
+        agents: rack.agents.iter().map(agent).collect(),
+    };
+    v1::VersionSpread {
+        name,
+        chunks: report.chunks,
+        server_chunks: report.origin.chunks,
+        server_chunks_again: report.origin.again,
+        server_chunks_alone: report.origin.for_alone,
+        racks: report.racks.iter().map(rack).collect(),
     }
 }
 

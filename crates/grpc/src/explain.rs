@@ -14,6 +14,7 @@ use rackwright_nodes::firmware_settings;
 use rackwright_nodes::firmware_settings::WantedCache;
 use rackwright_nodes::golden_firmware;
 use rackwright_nodes::runner::{GatheredFacts, gather_facts};
+use rackwright_nodes::spread::Spreads;
 use rackwright_site::model::description;
 use rackwright_store::{NodeRecord, Permit, Readings, Scope, StoreError};
 
@@ -77,6 +78,7 @@ pub async fn explain(core: &Core, id: &NodeId) -> Result<v1::Explanation, ApiErr
         value,
         time: at.and_then(convert::time),
     });
+    known.extend(spread(core, &record));
     let begun_update = begun_update_hint(core, &record).await?;
     let mut hints = hints(&record, begun_update.is_some());
     hints.splice(0..0, begun_update);
@@ -88,6 +90,26 @@ pub async fn explain(core: &Core, id: &NodeId) -> Result<v1::Explanation, ApiErr
         attempts: rows.iter().rev().take(ATTEMPTS).map(convert::attempt).collect(),
         facts: known,
         node: Some(node),
+    })
+}
+
+/// The help of other agents in the node's present write; `None` if it writes no image, or without help.
+fn spread(core: &Core, record: &NodeRecord) -> Option<v1::FactLine> {
+    let claim = record.node.claim.as_ref()?;
+    let own = core.feature::<Spreads>().report_of(&claim.image_digest, &record.id)?;
+    let (image, held, chunks) = (&claim.image_name, own.held, own.chunks);
+    let agents = match own.mates {
+        1 => "1 other agent of its rack".to_owned(),
+        mates => format!("{mates} other agents of its rack"),
+    };
+    let value = match own.is_alone {
+        true => format!("writes {image} alone, with chunks from the image servers; has {held} of {chunks} chunks"),
+        false => format!("writes {image} with {agents}; holds {held} of {chunks} chunks for others"),
+    };
+    Some(v1::FactLine {
+        name: "chunks".to_owned(),
+        value,
+        time: None,
     })
 }
 

@@ -11,6 +11,7 @@ use rackwright_ground::space::NoRoom;
 use rackwright_ground::uploads;
 use rackwright_ground::uploads::collect_chunks;
 use rackwright_lifecycle::{EventKind, ImageId, OperationKind};
+use rackwright_nodes::spread::Spreads;
 use rackwright_store::{StoreError, UploadBody, UploadRow};
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt as _;
@@ -311,6 +312,27 @@ impl ImageService for Images {
         let image = self.0.store.image(id).await.map_err(ApiError::from)?;
         let versions = self.0.store.image_versions(id).await.map_err(ApiError::from)?;
         Ok(Response::new(convert::image(&image, &versions)))
+    }
+
+    async fn get_image_spread(
+        &self,
+        request: Request<v1::GetImageSpreadRequest>,
+    ) -> Result<Response<v1::ImageSpread>, Status> {
+        caller::member(&self.0, &request).await?;
+        let name = &request.get_ref().name;
+        let id = &names::image_id("name", name)?;
+        self.0.store.image(id).await.map_err(ApiError::from)?;
+        let versions = self.0.store.image_versions(id).await.map_err(ApiError::from)?;
+        let spreads = self.0.feature::<Spreads>();
+        let written = versions.iter().filter_map(|version| {
+            let table = spreads.table(&version.digest)?;
+            let name = format!("{name}/versions/{}", version.digest);
+            Some(convert::version_spread(name, &table.report()))
+        });
+        Ok(Response::new(v1::ImageSpread {
+            name: name.clone(),
+            versions: written.collect(),
+        }))
     }
 
     async fn list_images(

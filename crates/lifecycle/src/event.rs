@@ -123,6 +123,7 @@ event_kinds! {
     NodeSettingsVerified "node.settings-verified" Operators Info,
     SecurityAddressConflict "security.address-conflict" Operators Error,
     SecurityAgentRefused "security.agent-refused" Operators Warning,
+    SecurityAgentSentWrongBytes "security.agent-sent-wrong-bytes" Operators Error,
     SecurityAttestationRefused "security.attestation-refused" Operators Error,
     SecurityAuditGap "security.audit-gap" Operators Error,
     SecurityBackedUp "security.backed-up" Operators Info,

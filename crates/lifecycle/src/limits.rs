@@ -60,7 +60,8 @@ pub struct ImageLimits {
 
 impl ImageLimits {
     /// Machines at once at the whole site: the given bound or the bound by bandwidth, whichever is less.
-    fn site(&self) -> Option<u32> {
+    #[must_use]
+    pub fn site(&self) -> Option<u32> {
         let by_bandwidth = match (self.bandwidth_mb_s, self.per_node_mb_s) {
             // A link slower than one machine still carries one machine.
             (Some(all), Some(one)) => Some((all / one.max(1)).max(1)),

@@ -50,6 +50,7 @@ const READS: &[&str] = &[
     "FirmwareService/ListFirmware",
     "FirmwareService/ListGoldenFirmware",
     "ImageService/GetImage",
+    "ImageService/GetImageSpread",
     "ImageService/GetUpload",
     "ImageService/ListImages",
     "MeteringService/ListTerms",
@@ -101,7 +102,7 @@ const OPEN: &[&str] = &[
     "SessionService/OpenSession",
 ];
 /// For agents only.
-const AGENTS: &[&str] = &["AgentService/Connect"];
+const AGENTS: &[&str] = &["AgentService/ClaimChunks", "AgentService/Connect"];
 /// For operators and auditors.
 const AUDIT: &[&str] = &["AuditService/ListAudit", "AuditService/StreamAudit"];
 /// Changes without a Mutation: a stream continues from its offset instead.

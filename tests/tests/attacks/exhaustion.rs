@@ -243,7 +243,7 @@ async fn messages_of_members_and_agents_are_bounded() {
     let member = plane.channel(Some(plane.operator()));
     for path in paths().iter().filter(|path| path.starts_with("/rackwright")) {
         let (status, _) = announced(&member, path, 256 * MIB, 256 * MIB).await;
-        let is_agents = path.ends_with("AgentService/Connect");
+        let is_agents = path.ends_with("AgentService/Connect") || path.ends_with("AgentService/ClaimChunks");
         let is_refused = match status.code() {
             Code::PermissionDenied => is_agents,
             Code::OutOfRange | Code::ResourceExhausted | Code::InvalidArgument => !is_agents,

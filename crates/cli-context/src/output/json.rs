@@ -55,6 +55,7 @@ resources! {
     ReadConsoleLogResponse: |it| it.time.as_ref().map(crate::units::stamp).unwrap_or_default(),
     SshKey: |it| it.fingerprint.clone(),
     Image: |it| it.name.clone(),
+    ImageSpread: |it| it.name.clone(),
     Operation: |it| it.name.clone(),
     Firmware: |it| it.name.clone(),
     GoldenFirmware: |it| it.name.clone(),

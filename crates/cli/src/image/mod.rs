@@ -1,6 +1,7 @@
 //! `rackwright image ...`: operating-system images.
 
 mod add;
+mod spread;
 
 use clap::Subcommand;
 use rackwright_api::v1::image_service_client::ImageServiceClient;
@@ -20,6 +21,8 @@ pub enum ImageCommand {
     List,
     /// Show one image and its versions
     Get { image: String },
+    /// Show how agents that write an image serve each other its chunks
+    Spread { image: String },
     /// Delete an image, or one version of it (IMAGE@DIGEST)
     Delete {
         image: String,
@@ -38,6 +41,7 @@ pub async fn run(cx: &Cx, command: ImageCommand) -> Result<(), CliError> {
             let width = cx.ui.width();
             cx.ui.item(&image, |paint| details(&image, paint, width))
         }
+        ImageCommand::Spread { image } => spread::run(cx, &image).await,
         ImageCommand::Delete { image, mutation } => {
             let client = cx.client().await?;
             let request = DeleteImageRequest {

@@ -57,6 +57,7 @@ pub struct State {
     pub power: Power,
     pub settings: Vec<NodeSettings>,
     pub images: Vec<Image>,
+    pub spreads: Vec<ImageSpread>,
     pub uploads: Vec<StoredUpload>,
     /// The stream of a `WriteUpload` breaks after this many bytes; one entry per call.
     pub upload_cuts: VecDeque<usize>,

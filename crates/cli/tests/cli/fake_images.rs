@@ -121,6 +121,15 @@ impl ImageService for Service {
             .ok_or_else(|| Status::not_found(format!("{name} does not exist")))
     }
 
+    async fn get_image_spread(&self, request: Request<GetImageSpreadRequest>) -> Answer<ImageSpread> {
+        self.enter("GetImageSpread", &request, "")?;
+        let name = request.into_inner().name;
+        let spread = self.state().spreads.iter().find(|spread| spread.name == name).cloned();
+        spread
+            .map(Response::new)
+            .ok_or_else(|| Status::not_found(format!("{name} does not exist")))
+    }
+
     async fn list_images(&self, request: Request<ListImagesRequest>) -> Answer<ListImagesResponse> {
         self.enter("ListImages", &request, "")?;
         Ok(Response::new(ListImagesResponse {

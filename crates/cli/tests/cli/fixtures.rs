@@ -495,3 +495,41 @@ pub fn member_tokens() -> Vec<MemberToken> {
         token("fedcba9876543210", "cleo@acme", Role::CustomerAdmin, "acme"),
     ]
 }
+
+/// Three agents in two racks write an image.
+pub fn spread() -> ImageSpread {
+    let agent = |node: &str, held_chunks, grants, is_alone| SpreadAgent {
+        node: format!("nodes/{node}"),
+        held_chunks,
+        grants,
+        is_alone,
+        begin_time: Some(ago(95 * 60 + 20)),
+    };
+    let racks = vec![
+        RackSpread {
+            agents: vec![agent("gpu-009", 7, 1, true)],
+            held_chunks: 0,
+            grants: 1,
+            alone: 1,
+            ..RackSpread::default()
+        },
+        RackSpread {
+            rack: "r1".into(),
+            held_chunks: 120,
+            grants: 3,
+            agents: vec![agent("gpu-001", 80, 2, false), agent("gpu-002", 64, 1, false)],
+            ..RackSpread::default()
+        },
+    ];
+    ImageSpread {
+        name: "images/debian".into(),
+        versions: vec![VersionSpread {
+            name: format!("images/debian/versions/{DIGEST}"),
+            chunks: 450,
+            server_chunks: 131,
+            server_chunks_again: 4,
+            server_chunks_alone: 8,
+            racks,
+        }],
+    }
+}

@@ -1,5 +1,6 @@
 //! `rackwright image ...`.
 
+use rackwright_api::v1::ImageSpread;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -29,6 +30,22 @@ fn images_are_shown() {
     script.run(&program, &["image", "delete", "debian"]);
     script.run(&program, &["image", "list", "-o", "name"]);
     script.check("images", &program);
+}
+
+#[test]
+fn the_spread_of_an_image_is_shown() {
+    let fake = Fake::start();
+    let idle = ImageSpread {
+        name: "images/ubuntu".into(),
+        ..ImageSpread::default()
+    };
+    fake.state().spreads = vec![fixtures::spread(), idle];
+    let program = Program::logged_in(&fake);
+    let mut script = Script::default();
+    for image in ["debian", "ubuntu", "plan9"] {
+        script.run(&program, &["image", "spread", image]);
+    }
+    script.check("image_spread", &program);
 }
 
 #[test]

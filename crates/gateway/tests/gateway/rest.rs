@@ -29,6 +29,7 @@ fn each_method_for_members_has_a_path() {
     let without: Vec<&str> = methods.paths().filter(|path| !with_path.contains(*path)).collect();
     let expected = [
         // For agents, and for other control planes.
+        "/rackwright.v1.AgentService/ClaimChunks",
         "/rackwright.v1.AgentService/Connect",
         "/rackwright.v1.AgentService/Register",
         "/rackwright.v1.ControlService/ProveDatabase",

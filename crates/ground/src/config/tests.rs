@@ -320,3 +320,22 @@ fn each_fabric_has_a_manager_with_files_of_its_own() {
         ["fabric: needs exactly one of opensm and ufm"]
     );
 }
+
+#[test]
+fn agents_serve_each_other_only_where_the_settings_say_so() {
+    let good = |images: &str| Config::parse(&format!("data_dir: /x\nimages: {images}\n"), Path::new("t")).unwrap();
+    assert_eq!(good("{}").images.peer_port(), None);
+    assert_eq!(good("{peers: false}").images.peer_port(), None);
+    assert_eq!(good("{peers: true}").images.peer_port(), Some(8470));
+    assert_eq!(good("{peers: true, peer_port: 9000}").images.peer_port(), Some(9000));
+    let of = |images: &str| faults(&format!("data_dir: /x\nimages: {images}\n"));
+    assert_eq!(
+        of("{peers: true, peer_port: 0}"),
+        ["images.peer_port: must be from 1 to 65535"]
+    );
+    assert_eq!(
+        of("{peer_port: 9000}"),
+        ["images.peer_port: has no effect without images.peers: true"]
+    );
+    assert!(of("{peers: true, peer_port: 65536}")[0].contains("65536"));
+}

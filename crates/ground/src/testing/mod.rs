@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rackwright_identity::SystemRng;
+use rackwright_image::index::CHUNK_SIZE;
+use rackwright_image::{ChunkDigest, DataChunk, Format, ImageDigest, Index, Sha256};
 use rackwright_lifecycle::{
     Attempt, Claim, ClusterId, Effect, Evidence, Node, NodeId, Outcome, State, Timestamp, Wait, Wanted,
 };
@@ -30,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock;
 use crate::config::Config;
 use crate::core::Core;
+use crate::deployment_keys::new_keys;
 use crate::hall;
 use crate::open::{self, OpenError};
 use crate::start::pause::Pause;
@@ -155,6 +158,55 @@ pub async fn damage_site(core: &Core) {
         text: "site: {nme: s}\n".into(),
     }];
     put_files(core, files).await;
+}
+
+/// Stores the index of an image with this number of chunks, without the chunks. Returns the image's digest.
+pub fn put_index(core: &Core, chunks: u32) -> String {
+    let data = (0..chunks).map(|number| DataChunk {
+        number,
+        digest: ChunkDigest::of(&number.to_le_bytes()),
+    });
+    let size = u64::from(chunks) * CHUNK_SIZE as u64;
+    let index = Index::new(size, Format::Raw, Sha256([0; 32]), data.collect()).unwrap();
+    let bytes = index.encode();
+    let digest = ImageDigest::of(&bytes);
+    let path = core.chunks.image_path(&digest);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, bytes).unwrap();
+    digest.to_string()
+}
+
+/// Adds a node in a rack that writes an image: its agent is registered with the kernel's boot id "kernel", and the job is open.
+/// Returns the agent's session, and the job's operation.
+pub async fn writing(core: &Core, id: &str, rack: &str, image: &str) -> (AgentSession, String) {
+    let mut record = node(id, State::Imaging, Some(image));
+    record.labels = [("rack".to_owned(), rack.to_owned())].into();
+    add(core, &record).await;
+    let session = booted(core, id, "kernel").await;
+    let row = EffectRow {
+        id: core.new_id(),
+        node_id: record.id.clone(),
+        state_since: record.node.since,
+        number: 2,
+        generation: session.generation,
+        owner: core.replica.clone(),
+        attempt: Attempt {
+            effect: Effect::WriteImage,
+            started_at: clock::now(),
+            ended_at: None,
+            deadline: clock::now().plus(rackwright_lifecycle::seconds(600)),
+            outcome: Outcome::Open,
+            boot_id: Some("kernel".into()),
+        },
+    };
+    let keys = new_keys(core, &record.id, (session.generation, 1), "").unwrap();
+    let mut tx = core.store.write().await.unwrap();
+    tx.put_deployment_keys(&record.id, session.generation, 1, &keys)
+        .await
+        .unwrap();
+    tx.begin_effect(&row).await.unwrap();
+    tx.commit().await.unwrap();
+    (session, row.id)
 }
 
 /// A node in `state`; claimed if there is an image digest.

@@ -133,7 +133,7 @@ async fn plain_reads_are_not_recorded_and_sensitive_ones_are() {
 #[test]
 fn a_method_whose_name_does_not_say_that_it_reads_is_recorded() {
     let all = methods();
-    for listed in [SENSITIVE, RECORDED_SEPARATELY, QUESTIONS].concat() {
+    for listed in [SENSITIVE, RECORDED_SEPARATELY, QUESTIONS, AGENT_STREAMS].concat() {
         assert!(all.iter().any(|method| method == listed), "there is no {listed}");
     }
     for method in [
@@ -147,6 +147,7 @@ fn a_method_whose_name_does_not_say_that_it_reads_is_recorded() {
     for method in [
         "NodeService/GetNode",
         "EventService/StreamEvents",
+        "AgentService/ClaimChunks",
         "AgentService/Connect",
     ] {
         assert_eq!(recorded(&format!("{OURS}{method}")), Recorded::IfRefused, "{method}");

@@ -1,5 +1,6 @@
 //! Features together with the calls that begin their work.
 
+mod chunks;
 pub mod clusters;
 mod credentials;
 pub mod fake_bmc;

@@ -167,7 +167,7 @@ async fn call(core: Arc<Core>, member: &str, method: &str) -> Code {
 async fn all_open(core: &Arc<Core>, member: &'static str) -> Vec<(String, tokio::task::JoinHandle<Code>)> {
     let mut methods = streaming();
     methods.push(LASTS.to_owned());
-    methods.retain(|method| method != "AgentService/Connect" && !NOT_OPENED.contains(&method.as_str()));
+    methods.retain(|method| !method.starts_with("AgentService/") && !NOT_OPENED.contains(&method.as_str()));
     let mut calls = Vec::new();
     for method in methods {
         let (core, named) = (core.clone(), method.clone());

@@ -87,7 +87,7 @@ async fn unused(core: &std::sync::Arc<Core>, caller: &str) -> Vec<v1::MemberToke
 async fn every_call_refuses_a_certificate_of_another_epoch_and_one_of_an_agent() {
     let core = lab().await;
     for method in methods().iter().filter(|method| !OPEN.contains(&method.as_str())) {
-        if method == "AgentService/Connect" {
+        if method.starts_with("AgentService/") {
             continue;
         }
         let former = ClientIdentity::member("olga", 5).unwrap();

@@ -15,12 +15,13 @@ use rackwright_ground::deployment_keys::deployment_key_purpose;
 use rackwright_ground::text::{CODE_MAX, SENTENCE_MAX, cut};
 use rackwright_ground::user_data;
 use rackwright_lifecycle::{Claim, Effect, EventKind, NodeId, Outcome};
-use rackwright_store::{DeploymentKeys, EffectRow, EventRow, NodeRecord, Scope, StoreError};
+use rackwright_store::{AgentSession, DeploymentKeys, EffectRow, EventRow, NodeRecord, Scope, StoreError};
 use secrecy::ExposeSecret as _;
 
 use super::{erase, uefi_variables};
 use crate::effect_result::EffectResult;
 use crate::runner::finish_effect;
+use crate::spread;
 
 /// Label of the UEFI boot entry that an image write sets.
 const BOOT_ENTRY: &str = "Rackwright";
@@ -44,7 +45,7 @@ pub async fn send_job(core: &Core, node: &NodeId, effect: &EffectRow) {
     let Some(session) = core.agents.held(&record).filter(is_its_boot) else {
         return;
     };
-    let job = match job(core, &record, effect).await {
+    let job = match job(core, &record, effect, &session.of).await {
         Ok(job) => job,
         Err(JobBuildError::Unread(error)) if error.is_retryable() => return note_send_failure(core, node, &error),
         Err(unmade) => {
@@ -106,9 +107,14 @@ pub fn cancel_job_at(session: &Session, effect: &str) {
     }));
 }
 
-async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1::Job, JobBuildError> {
+async fn job(
+    core: &Core,
+    record: &NodeRecord,
+    effect: &EffectRow,
+    of: &AgentSession,
+) -> Result<v1::Job, JobBuildError> {
     let work = match effect.attempt.effect {
-        Effect::WriteImage => Work::WriteImage(write_image(core, record).await?),
+        Effect::WriteImage => Work::WriteImage(write_image(core, record, effect, of).await?),
         Effect::EraseDrives => Work::EraseDrives(v1::EraseDrives {
             drives: Vec::new(),
             samples: 0,
@@ -127,12 +133,19 @@ async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1:
     })
 }
 
-async fn write_image(core: &Core, record: &NodeRecord) -> Result<v1::WriteImage, JobBuildError> {
+async fn write_image(
+    core: &Core,
+    record: &NodeRecord,
+    effect: &EffectRow,
+    of: &AgentSession,
+) -> Result<v1::WriteImage, JobBuildError> {
     let claim = record
         .node
         .claim
         .as_ref()
         .ok_or_else(|| "the node has no claim".to_owned())?;
+    let times = (clock::now(), effect.attempt.deadline);
+    let peers = spread::peers(core, (&record.id, of), claim, times);
     Ok(v1::WriteImage {
         store_urls: core.config.store_urls.clone(),
         image_digest: claim.image_digest.clone(),
@@ -143,7 +156,7 @@ async fn write_image(core: &Core, record: &NodeRecord) -> Result<v1::WriteImage,
         verify_whole_disk: claim.verify_whole_disk,
         memory_budget_bytes: 0,
         boot_entry_label: BOOT_ENTRY.to_owned(),
-        peers: None,
+        peers: peers.map_err(|error| format!("no ticket for other agents: {error}"))?,
     })
 }
 
@@ -288,7 +301,6 @@ mod tests {
     use rackwright_lifecycle::{Attempt, State, Timestamp};
 
     use rackwright_ground::testing;
-    use rackwright_store::AgentSession;
 
     use super::*;
 

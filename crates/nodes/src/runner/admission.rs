@@ -16,7 +16,13 @@ pub fn asked_at(permits: &[Permit]) -> Option<Timestamp> {
 
 /// The needs of `effect` on a node: the limits of the settings, and a place on each power domain without room for all boot
 /// peaks.
+///
+/// Where agents serve each other, a write needs no permit: the claim table limits how many chunks come from the image
+/// servers at once (`crate::spread`).
 pub async fn needs(core: &Core, record: &NodeRecord, effect: Effect) -> Vec<Need> {
+    if effect == Effect::WriteImage && core.config.images.peers {
+        return Vec::new();
+    }
     let mut needs = core.config.limits.needs(effect, &record.labels);
     if effect != Effect::PowerOn {
         return needs;
@@ -214,5 +220,33 @@ mod tests {
         assert_eq!(record.wait, Wait::Rest);
         assert!(core.store.permits(&"n2".into()).await.unwrap().is_empty());
         assert_eq!(core.store.permits(&"n1".into()).await.unwrap().len(), 1);
+    }
+    #[tokio::test]
+    async fn a_write_takes_no_permit_where_agents_serve_each_other() {
+        let limits = "limits: {image: {at_once: 1}, power_on: {at_once: 1}}\n";
+        for (images, permits) in [("", 1), ("images: {peers: true}\n", 0)] {
+            let core = testing::core_with(&format!("{limits}{images}")).await;
+            let record = testing::node("n1", State::Imaging, Some("b3-1"));
+            assert_eq!(
+                needs(&core, &record, Effect::WriteImage).await.len(),
+                permits,
+                "{images}"
+            );
+            assert_eq!(needs(&core, &record, Effect::PowerOn).await.len(), 1);
+            // A node that waited before the setting was changed leaves the line.
+            let waiting = Permit {
+                resource: Resource {
+                    kind: Kind::Image,
+                    scope: rackwright_lifecycle::Scope::Site,
+                },
+                is_taken: false,
+                effect: None,
+                free_at: None,
+                asked_at: Timestamp(1),
+            };
+            let decision = Decision::Act(Effect::WriteImage);
+            let is_stale = is_request_stale(&core, &record, &[waiting], &decision).await;
+            assert_eq!(is_stale, permits == 0);
+        }
     }
 }
