@@ -290,6 +290,16 @@ fn written_event(node: &NodeId, written: &v1::WriteImageResult) -> EventRow {
             ("resumed_downloads".to_owned(), written.resumed_downloads.to_string()),
             ("io_uring".to_owned(), written.io_uring.to_string()),
             ("duration_s".to_owned(), format!("{:.3}", written.duration_s)),
+            (
+                "chunks_from_servers".to_owned(),
+                written.chunks_from_servers.to_string(),
+            ),
+            ("chunks_from_rack".to_owned(), written.chunks_from_rack.to_string()),
+            (
+                "chunks_from_other_racks".to_owned(),
+                written.chunks_from_other_racks.to_string(),
+            ),
+            ("chunks_served".to_owned(), written.chunks_served.to_string()),
         ]
         .into(),
         ..EventRow::default()
