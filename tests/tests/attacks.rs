@@ -15,8 +15,6 @@ mod bmc;
 mod bmc_secret;
 #[path = "attacks/certificates.rs"]
 mod certificates;
-#[path = "attacks/chunks.rs"]
-mod chunks;
 #[path = "attacks/claims.rs"]
 mod claims;
 #[path = "attacks/components.rs"]

@@ -409,6 +409,7 @@ impl Wire {
                 faults.push(format!("store.urls: {url:?} is neither http:// nor https://"));
             }
         }
+        faults.extend(self.images.faults());
         self.check_parts(faults);
         Config {
             shared_dir: self.shared_dir.unwrap_or_else(|| self.data_dir.clone()),
@@ -456,7 +457,6 @@ impl Wire {
                 faults.push(format!("{field}: must be at least 1"));
             }
         }
-        faults.extend(self.images.faults());
         faults.extend(self.limits.faults());
         let connections = self.connections.faults();
         faults.extend(connections.into_iter().map(|fault| format!("connections.{fault}")));

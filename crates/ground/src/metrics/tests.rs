@@ -32,6 +32,7 @@ async fn full_scrape() -> String {
     metrics.note_agent_message();
     metrics.looked("same");
     metrics.image_answered(206, 4096);
+    metrics.spread_granted("servers");
     let boot = BootCounts {
         counters: Arc::new(|| [("dhcp_offer_total".to_owned(), 7)].into()),
         stages_waiting: Arc::new(|| 3),

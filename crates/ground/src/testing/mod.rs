@@ -181,6 +181,8 @@ pub fn put_index(core: &Core, chunks: u32) -> String {
 pub async fn writing(core: &Core, id: &str, rack: &str, image: &str) -> (AgentSession, String) {
     let mut record = node(id, State::Imaging, Some(image));
     record.labels = [("rack".to_owned(), rack.to_owned())].into();
+    // An older state would be past its deadline.
+    record.node.since = clock::now();
     add(core, &record).await;
     let session = booted(core, id, "kernel").await;
     let row = EffectRow {

@@ -43,7 +43,7 @@ fn index() -> Index {
         number: 0,
         digest: ChunkDigest::of(b"chunk"),
     };
-    Index::new(5, Format::Raw, Sha256([0; 32]), vec![chunk]).unwrap()
+    Index::new(512, Format::Raw, Sha256([0; 32]), vec![chunk]).unwrap()
 }
 
 fn signed(peers: &v1::Peers) -> SignedTicket {

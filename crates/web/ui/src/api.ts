@@ -281,6 +281,13 @@ export interface BatchEnrollNodesResponse {
   operations?: Operation[];
 }
 
+export interface BeginChunks {
+  operation?: string;
+  held?: string;
+  fetching?: number[];
+  port?: number;
+}
+
 export interface BeginDeviceLoginRequest {
   csrPem?: string;
 }
@@ -376,6 +383,27 @@ export interface Check {
   detail?: string;
 }
 
+export interface ChunkCame {
+  chunk?: number;
+  held?: string;
+}
+
+export interface ChunkGrant {
+  chunk?: number;
+  source?: PeerAgent;
+  leaseMs?: number;
+}
+
+export interface ChunkMessage {
+  begin?: BeginChunks;
+  claim?: ClaimChunk;
+  came?: ChunkCame;
+  failed?: number;
+  unreachable?: string;
+  wrong?: WrongChunk;
+  isAlone?: boolean;
+}
+
 export interface Claim {
   generation?: string;
   imageVersion?: string;
@@ -384,6 +412,12 @@ export interface Claim {
   releaseRequested?: boolean;
   customer?: string;
   hasUserData?: boolean;
+}
+
+export interface ClaimChunk {
+  wanted?: number;
+  held?: string;
+  stuck?: number[];
 }
 
 export interface ClearBmcLogRequest {
@@ -1052,6 +1086,10 @@ export interface GetImageRequest {
   name?: string;
 }
 
+export interface GetImageSpreadRequest {
+  name?: string;
+}
+
 export interface GetMaintenanceWindowRequest {
   target?: string;
 }
@@ -1130,6 +1168,11 @@ export interface Gpu {
   model?: string;
 }
 
+export interface GrantMessage {
+  mate?: PeerAgent;
+  grant?: ChunkGrant;
+}
+
 export interface HandoverFile {
   name?: string;
   text?: string;
@@ -1185,6 +1228,11 @@ export interface Image {
   name?: string;
   versions?: ImageVersion[];
   metadata?: Metadata;
+}
+
+export interface ImageSpread {
+  name?: string;
+  versions?: VersionSpread[];
 }
 
 export interface ImageVersion {
@@ -1748,6 +1796,22 @@ export interface PciDevice {
   maxLinkWidth?: number;
 }
 
+export interface PeerAgent {
+  node?: string;
+  claimGeneration?: string;
+  boot?: string;
+  address?: string;
+}
+
+export interface Peers {
+  ticket?: string;
+  ticketSignature?: string;
+  ticketKeys?: string[];
+  customer?: string;
+  isPublic?: boolean;
+  port?: number;
+}
+
 export interface PlanClusterRequest {
   clusterId?: string;
   spec?: ClusterSpec;
@@ -1827,6 +1891,14 @@ export interface QuarantineNodeRequest {
   name?: string;
   reason?: string;
   mutation?: Mutation;
+}
+
+export interface RackSpread {
+  rack?: string;
+  heldChunks?: number;
+  grants?: number;
+  alone?: number;
+  agents?: SpreadAgent[];
 }
 
 export interface ReadBmcLogRequest {
@@ -2128,6 +2200,14 @@ export interface SkuCapacity {
   currency?: string;
 }
 
+export interface SpreadAgent {
+  node?: string;
+  heldChunks?: number;
+  grants?: number;
+  isAlone?: boolean;
+  beginTime?: string;
+}
+
 export interface SshKey {
   fingerprint?: string;
   publicKey?: string;
@@ -2354,6 +2434,15 @@ export interface UsageSum {
   open?: boolean;
 }
 
+export interface VersionSpread {
+  name?: string;
+  chunks?: number;
+  serverChunks?: string;
+  serverChunksAgain?: string;
+  serverChunksAlone?: string;
+  racks?: RackSpread[];
+}
+
 export interface WaitOperationRequest {
   name?: string;
   timeout?: string;
@@ -2393,6 +2482,7 @@ export interface WriteImage {
   verifyWholeDisk?: boolean;
   memoryBudgetBytes?: string;
   bootEntryLabel?: string;
+  peers?: Peers;
 }
 
 export interface WriteImageResult {
@@ -2412,6 +2502,11 @@ export interface WriteUploadRequest {
   name?: string;
   offset?: string;
   data?: string;
+}
+
+export interface WrongChunk {
+  node?: string;
+  reason?: string;
 }
 
 export interface Methods {
@@ -2483,6 +2578,7 @@ export interface Methods {
   "ImageService/DeleteImage": { request: DeleteImageRequest; response: Empty };
   "ImageService/FinishUpload": { request: FinishUploadRequest; response: Operation };
   "ImageService/GetImage": { request: GetImageRequest; response: Image };
+  "ImageService/GetImageSpread": { request: GetImageSpreadRequest; response: ImageSpread };
   "ImageService/GetUpload": { request: GetUploadRequest; response: Upload };
   "ImageService/ListImages": { request: ListImagesRequest; response: ListImagesResponse };
   "ImageService/StartUpload": { request: StartUploadRequest; response: Upload };
