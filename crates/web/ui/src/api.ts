@@ -281,6 +281,13 @@ export interface BatchEnrollNodesResponse {
   operations?: Operation[];
 }
 
+export interface BeginChunks {
+  operation?: string;
+  held?: string;
+  fetching?: number[];
+  port?: number;
+}
+
 export interface BeginDeviceLoginRequest {
   csrPem?: string;
 }
@@ -376,6 +383,27 @@ export interface Check {
   detail?: string;
 }
 
+export interface ChunkCame {
+  chunk?: number;
+  held?: string;
+}
+
+export interface ChunkGrant {
+  chunk?: number;
+  source?: PeerAgent;
+  leaseMs?: number;
+}
+
+export interface ChunkMessage {
+  begin?: BeginChunks;
+  claim?: ClaimChunk;
+  came?: ChunkCame;
+  failed?: number;
+  unreachable?: string;
+  wrong?: WrongChunk;
+  isAlone?: boolean;
+}
+
 export interface Claim {
   generation?: string;
   imageVersion?: string;
@@ -384,6 +412,12 @@ export interface Claim {
   releaseRequested?: boolean;
   customer?: string;
   hasUserData?: boolean;
+}
+
+export interface ClaimChunk {
+  wanted?: number;
+  held?: string;
+  stuck?: number[];
 }
 
 export interface ClearBmcLogRequest {
@@ -1130,6 +1164,11 @@ export interface Gpu {
   model?: string;
 }
 
+export interface GrantMessage {
+  mate?: PeerAgent;
+  grant?: ChunkGrant;
+}
+
 export interface HandoverFile {
   name?: string;
   text?: string;
@@ -1746,6 +1785,22 @@ export interface PciDevice {
   maxLinkSpeed?: string;
   linkWidth?: number;
   maxLinkWidth?: number;
+}
+
+export interface PeerAgent {
+  node?: string;
+  claimGeneration?: string;
+  boot?: string;
+  address?: string;
+}
+
+export interface Peers {
+  ticket?: string;
+  ticketSignature?: string;
+  ticketKeys?: string[];
+  customer?: string;
+  isPublic?: boolean;
+  port?: number;
 }
 
 export interface PlanClusterRequest {
@@ -2393,6 +2448,7 @@ export interface WriteImage {
   verifyWholeDisk?: boolean;
   memoryBudgetBytes?: string;
   bootEntryLabel?: string;
+  peers?: Peers;
 }
 
 export interface WriteImageResult {
@@ -2406,12 +2462,21 @@ export interface WriteImageResult {
   durationS?: number;
   resumedDownloads?: number;
   ioUring?: boolean;
+  chunksFromServers?: string;
+  chunksFromRack?: string;
+  chunksFromOtherRacks?: string;
+  chunksServed?: string;
 }
 
 export interface WriteUploadRequest {
   name?: string;
   offset?: string;
   data?: string;
+}
+
+export interface WrongChunk {
+  node?: string;
+  reason?: string;
 }
 
 export interface Methods {
