@@ -354,7 +354,7 @@ mod tests {
             key_pem: SecretString::from(""),
         });
         let digest = ChunkDigest::of(b"x");
-        let index = Index::new(1, Format::Raw, Sha256([0; 32]), vec![DataChunk { number: 0, digest }]).unwrap();
+        let index = Index::new(512, Format::Raw, Sha256([0; 32]), vec![DataChunk { number: 0, digest }]).unwrap();
         Claims {
             sharing,
             host: Arc::new(KernelHost {

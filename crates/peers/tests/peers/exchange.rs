@@ -69,8 +69,8 @@ async fn an_image_spreads_from_one_agent_over_a_second_to_a_third() {
 #[tokio::test]
 async fn an_agent_without_memory_to_serve_says_so_and_serves_nothing() {
     let site = Site::new(2);
-    // A quarter of this is a little less than 64 frames.
-    let store = site.image.store(MEMORY / 2 - 4, &[0, 1]);
+    // A quarter of this is a little less than the image's two frames.
+    let store = site.image.store(MEMORY / 64 - 4, &[0, 1]);
     assert_eq!(store.limit_bytes(), 0);
     let served = site.serve("gpu-001", store, patient_server()).await;
     let client = site.client(&agent("gpu-002"));

@@ -2496,6 +2496,10 @@ export interface WriteImageResult {
   durationS?: number;
   resumedDownloads?: number;
   ioUring?: boolean;
+  chunksFromServers?: string;
+  chunksFromRack?: string;
+  chunksFromOtherRacks?: string;
+  chunksServed?: string;
 }
 
 export interface WriteUploadRequest {
