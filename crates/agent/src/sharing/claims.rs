@@ -294,7 +294,7 @@ impl Running {
     /// The message for the download, or what to answer to a wrong one.
     fn hear(&mut self, message: GrantMessage) -> Result<FromTable, Option<Up>> {
         let granted = Names::granted(&message);
-        match self.claims.names.from_wire(message) {
+        match self.claims.names.read(message) {
             Ok(message) => {
                 if let FromTable::Granted { chunk, .. } = &message {
                     self.fetching.insert(chunk.0);

@@ -61,7 +61,7 @@ impl Names {
         }
     }
 
-    pub(super) fn from_wire(&mut self, message: GrantMessage) -> Result<FromTable, BadMessage> {
+    pub(super) fn read(&mut self, message: GrantMessage) -> Result<FromTable, BadMessage> {
         match message.message.ok_or(BadMessage::Unknown)? {
             Down::Mate(agent) => {
                 let (number, address) = self.agent(agent, false)?;
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn an_agent_keeps_its_number_and_another_boot_is_another_agent() {
         let mut names = names();
-        let mut number = |agent| match names.from_wire(mate(agent)).unwrap() {
+        let mut number = |agent| match names.read(mate(agent)).unwrap() {
             FromTable::Mate(number, address) => (number, address.at.to_string()),
             other => panic!("{other:?}"),
         };
@@ -223,10 +223,10 @@ mod tests {
             grant(1, Some(agent("", ""))),
         ];
         for message in faults {
-            assert!(names.from_wire(message.clone()).is_err(), "{message:?}");
+            assert!(names.read(message.clone()).is_err(), "{message:?}");
         }
         assert!(names.numbers.is_empty());
-        let FromTable::Granted { lease, from, .. } = names.from_wire(grant(9, None)).unwrap() else {
+        let FromTable::Granted { lease, from, .. } = names.read(grant(9, None)).unwrap() else {
             panic!("no grant")
         };
         assert_eq!((lease, from), (LONGEST_LEASE, None));
