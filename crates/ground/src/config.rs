@@ -458,6 +458,9 @@ impl Wire {
             }
         }
         faults.extend(self.limits.faults());
+        if self.images.peers && self.limits.image.per_rack.is_some() {
+            faults.push("limits.image.per_rack: has no effect with images.peers: true".to_owned());
+        }
         let connections = self.connections.faults();
         faults.extend(connections.into_iter().map(|fault| format!("connections.{fault}")));
         self.storage.check(faults);

@@ -238,7 +238,7 @@ pub const CHART: &[Row] = &[
         Reclaiming,
         "",
     )
-    .from_only_if(Failed, "claimed"),
+    .guarded(Failed, "claimed"),
     row(Edge::Erased, &[Reclaiming], Available, ""),
     row(Edge::Failed, &[Inspecting, Imaging, Rebooting, Validating], Failed, ""),
     row(
@@ -262,14 +262,14 @@ pub const CHART: &[Row] = &[
         Maintenance,
         "",
     ),
-    row(Edge::Revalidate, &[Maintenance, Failed], Validating, "claimed").from_only_if(Failed, "handed over"),
+    row(Edge::Revalidate, &[Maintenance, Failed], Validating, "claimed").guarded(Failed, "handed over"),
     row(
         Edge::Readmitted,
         &[Quarantined, Failed, Maintenance, Available],
         Reclaiming,
         "",
     )
-    .from_only_if(Available, "doubted"),
+    .guarded(Available, "doubted"),
 ];
 
 const fn row(edge: Edge, from: &'static [State], to: State, guard: &'static str) -> Row {
@@ -283,7 +283,7 @@ const fn row(edge: Edge, from: &'static [State], to: State, guard: &'static str)
 }
 
 impl Row {
-    const fn from_only_if(self, state: State, guard: &'static str) -> Self {
+    const fn guarded(self, state: State, guard: &'static str) -> Self {
         Self {
             guard_of_state: Some((state, guard)),
             ..self

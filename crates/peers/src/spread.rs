@@ -13,7 +13,7 @@ use rackwright_identity::ClientIdentity;
 use rackwright_image::Index;
 use rackwright_image::codec::MAX_FRAME_BYTES;
 use rackwright_image::writer::{ChunkSource, FetchControl, FetchError, Frame, Object, Traffic};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinError, JoinSet, spawn_blocking};
 use tokio::time::Instant;
 
@@ -25,6 +25,11 @@ use crate::store::FrameStore;
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for a request of a chunk, whatever the decisions allow.
 const REQUEST: Duration = Duration::from_secs(60);
+/// A download with less than a twentieth of its chunks in this time gets nowhere with other agents.
+const PROGRESS_TIME: Duration = Duration::from_secs(60);
+const PROGRESS_PART: u32 = 20;
+/// Chunks that are decoded and taken at once. Further ones wait as frames, as long as their requests count.
+const TAKEN_AT_ONCE: usize = 6;
 /// Failures of the image servers in a row, after which the download ends.
 const ORIGIN_FAILURES: u32 = 5;
 
@@ -90,6 +95,12 @@ pub enum SpreadError {
     /// The claim table cannot be reached any more.
     #[error("the control plane's claim table cannot be reached")]
     NoTable,
+    /// Too few chunks came. Other agents may hold the download up, by a fault or on purpose.
+    #[error("only {came} chunks came in {} s", PROGRESS_TIME.as_secs())]
+    NoProgress {
+        /// Chunks that came in this time.
+        came: u32,
+    },
     /// The image servers do not give a chunk.
     #[error("the image servers: {0}")]
     Origin(FetchError),
@@ -186,6 +197,10 @@ struct Running {
     checks: Arc<Checks>,
     /// Held by each worker; the download ends after all of them.
     workers: mpsc::Sender<()>,
+    /// One place for each chunk that is decoded and taken.
+    taking: Arc<Semaphore>,
+    /// When progress was last compared, and the number of chunks then.
+    progress: (Instant, u32),
     origin_failures: u32,
     was_alone: bool,
 }
@@ -239,6 +254,8 @@ impl Spread {
                 free: Mutex::default(),
             }),
             workers,
+            taking: Arc::new(Semaphore::new(TAKEN_AT_ONCE)),
+            progress: (Instant::now(), 0),
             origin_failures: 0,
             was_alone: false,
             spread: Arc::new(self),
@@ -263,6 +280,8 @@ impl Running {
                 return Ok(());
             };
             self.abort_given_up();
+            self.check_progress()?;
+            let compared = self.progress.0 + PROGRESS_TIME;
             tokio::select! {
                 Some(ended) = self.tasks.join_next() => self.ended(ended).await?,
                 message = from_table.recv() => match message {
@@ -275,8 +294,24 @@ impl Running {
                     }
                 }
                 () = tokio::time::sleep_until(self.begun + Duration::from_micros(rest.as_micros())) => {}
+                () = tokio::time::sleep_until(compared) => {}
             }
         }
+    }
+
+    /// Ends the download if other agents give it too little: an agent could show chunks that it never gives.
+    fn check_progress(&mut self) -> Result<(), SpreadError> {
+        let (since, before) = self.progress;
+        if since.elapsed() < PROGRESS_TIME {
+            return Ok(());
+        }
+        let done = self.download.done();
+        let (came, needed) = (done.count() - before, (done.chunks() / PROGRESS_PART).max(1));
+        if came < needed {
+            return Err(SpreadError::NoProgress { came });
+        }
+        self.progress = (Instant::now(), done.count());
+        Ok(())
     }
 
     fn now(&self) -> Moment {
@@ -368,8 +403,11 @@ impl Running {
         match message {
             FromTable::New => self.download.rejoined(),
             FromTable::Mate(number, address) => {
-                if self.mate(&address.agent).is_none() && self.download.add_peer().is_some() {
-                    self.mates.push((number, address));
+                match self.mate(&address.agent) {
+                    // It may serve at another address now.
+                    Some(peer) => self.mates[usize::from(peer.0)] = (number, address),
+                    None if self.download.add_peer().is_some() => self.mates.push((number, address)),
+                    None => {}
                 }
             }
             FromTable::Granted { chunk, from, lease } => {
@@ -392,6 +430,7 @@ impl Running {
 
     fn ask(&mut self, address: PeerAddress, chunk: Chunk, source: Source) {
         let (spread, checks, worker) = (self.spread.clone(), self.checks.clone(), self.workers.clone());
+        let taking = self.taking.clone();
         let task = self.tasks.spawn(async move {
             let failed = |error| Event::Failed {
                 chunk: Some(chunk),
@@ -406,7 +445,13 @@ impl Running {
             match spread.client.ask(&address, chunk, Instant::now() + REQUEST).await {
                 Ok(Answer::Frame(frame, holdings)) => {
                     spread.traffic.fetched.fetch_add(frame.len(), Ordering::Relaxed);
-                    let opened = spawn_blocking(move || open(&spread, &checks, frame, &worker));
+                    let Ok(place) = taking.acquire_owned().await else {
+                        return Event::End(SpreadError::Worker("the download has ended".to_owned()));
+                    };
+                    let opened = spawn_blocking(move || {
+                        let _place = place;
+                        open(&spread, &checks, frame, &worker)
+                    });
                     match opened.await {
                         Ok(Ok(frame)) => Event::Came {
                             chunk,

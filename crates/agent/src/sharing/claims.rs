@@ -109,7 +109,7 @@ struct Running {
     fetching: BTreeSet<u32>,
     is_alone: bool,
     /// Reports that are made once, and were not sent.
-    reports: VecDeque<ToTable>,
+    reports: VecDeque<Up>,
     /// The download has ended. The stream goes on, so that other agents are sent here.
     is_over: bool,
     warnings: u32,
@@ -234,8 +234,14 @@ impl Running {
     /// Keeps a message for the next stream, if the download does not say it again.
     fn keep(&mut self, message: ToTable) {
         if matches!(message, ToTable::SentWrongBytes { .. }) && self.reports.len() < MOST_REPORTS {
-            self.reports.push_back(message);
+            self.reports.extend(self.claims.names.to_wire(message));
         }
+    }
+
+    /// Keeps the reports that did not go out on a stream.
+    fn keep_unsent(&mut self, up: VecDeque<Up>) {
+        let reports = up.into_iter().filter(|up| matches!(up, Up::Wrong(_)));
+        self.reports.extend(reports.take(MOST_REPORTS));
     }
 
     /// Carries messages until the stream ends. Returns why it ended, and whether the control plane sent a message on it.
@@ -244,9 +250,7 @@ impl Running {
         if self.is_alone {
             up.push_back(Up::IsAlone(true));
         }
-        for report in std::mem::take(&mut self.reports) {
-            up.extend(self.claims.names.to_wire(report));
-        }
+        up.extend(std::mem::take(&mut self.reports));
         if self.is_over {
             up.push_back(self.no_claim());
         }
@@ -269,7 +273,7 @@ impl Running {
                 place = stream.up.reserve(), if !up.is_empty() => match place {
                     Ok(place) => place.send(ChunkMessage { message: up.pop_front() }),
                     // The answer of the control plane has the reason.
-                    Err(_) => up.clear(),
+                    Err(_) => self.keep_unsent(std::mem::take(&mut up)),
                 },
                 place = from_table.reserve(), if down.is_some() => match (place, down.take()) {
                     (Ok(place), Some(message)) => place.send(message),
@@ -284,8 +288,14 @@ impl Running {
                             Err(answer) => up.extend(answer),
                         }
                     }
-                    Ok(None) => return (SessionError::Closed.into(), has_heard),
-                    Err(status) => return (status.into(), has_heard),
+                    Ok(None) => {
+                        self.keep_unsent(up);
+                        return (SessionError::Closed.into(), has_heard);
+                    }
+                    Err(status) => {
+                        self.keep_unsent(up);
+                        return (status.into(), has_heard);
+                    }
                 },
             }
         }

@@ -26,7 +26,7 @@ use super::{PeerSetup, PeerTls, Sharing, Turn};
 use crate::{clock, random};
 
 /// Threads that fetch the rest from the image servers.
-const REST_THREADS: usize = 4;
+const REST_THREADS: usize = 2;
 /// Messages between the download and the claim stream.
 const QUEUE: usize = 16;
 /// Looks of other agents that wait for the download.
@@ -303,10 +303,13 @@ impl Conduct {
         };
         match result {
             Ok(()) => {}
-            Err(SpreadError::NoTable) => {
-                let why = claims_end
-                    .await
-                    .map_or_else(|_| "the claims ended".to_owned(), |end| end.to_string());
+            Err(error @ (SpreadError::NoTable | SpreadError::NoProgress { .. })) => {
+                let why = match error {
+                    SpreadError::NoTable => claims_end
+                        .await
+                        .map_or_else(|_| "the claims ended".to_owned(), |end| end.to_string()),
+                    other => other.to_string(),
+                };
                 let missing = delivery.missing().len();
                 tracing::warn!(why, missing, "the rest of the image comes from the image servers");
                 fetched.remark = Some(format!("{missing} chunks without other agents: {why}"));

@@ -69,7 +69,7 @@ struct State {
     credentials: Option<Credentials>,
     serving: Option<Serving>,
     /// Tasks that were stopped. Their listener may still be open.
-    ending: JoinSet<()>,
+    ending: Vec<JoinSet<()>>,
     /// Number of the last image that was served.
     turn: Turn,
 }
@@ -146,14 +146,18 @@ impl Sharing {
     }
 
     /// Keeps the tasks that serve an image.
-    fn serve(&self, turn: Turn, tls: PeerTls, tasks: JoinSet<()>) {
+    fn serve(&self, turn: Turn, tls: PeerTls, mut tasks: JoinSet<()>) {
         let mut state = self.state();
         state.stop();
         if state.turn == turn {
+            // The certificate may have been renewed since the caller read it.
+            if let Some(Err(error)) = state.credentials.as_ref().map(|credentials| tls.renew(credentials)) {
+                tracing::warn!(%error, "other agents still see the former certificate");
+            }
             state.serving = Some(Serving { tls, tasks });
         } else {
-            state.ending = tasks;
-            state.ending.abort_all();
+            tasks.abort_all();
+            state.ending.push(tasks);
         }
     }
 
@@ -194,8 +198,10 @@ impl Sharing {
 
     /// Waits until the listener of the image that was served before is closed.
     async fn wait_for_end(&self) {
-        let mut ending = std::mem::take(&mut self.state().ending);
-        ending.shutdown().await;
+        let ending = std::mem::take(&mut self.state().ending);
+        for mut tasks in ending {
+            tasks.shutdown().await;
+        }
     }
 }
 
@@ -203,7 +209,7 @@ impl State {
     fn stop(&mut self) {
         if let Some(mut serving) = self.serving.take() {
             serving.tasks.abort_all();
-            self.ending = serving.tasks;
+            self.ending.push(serving.tasks);
         }
     }
 }

@@ -57,6 +57,24 @@ struct Rack {
     reopened: Option<Moment>,
 }
 
+impl Rack {
+    fn new(chunks: u32) -> Self {
+        Self {
+            members: Vec::new(),
+            is_alone: false,
+            held: Bits::new(chunks),
+            claimed: Bits::new(chunks),
+            claims: Vec::new(),
+            waiting: VecDeque::new(),
+            waits_since: None,
+            source: vec![None; chunks as usize],
+            ran_out: vec![0; chunks as usize],
+            any_ran_out: false,
+            reopened: None,
+        }
+    }
+}
+
 /// All agents and racks of a table.
 #[derive(Debug, Clone)]
 pub(super) struct Hall {
@@ -64,6 +82,8 @@ pub(super) struct Hall {
     per_source: u32,
     agents: Vec<Option<Box<Agent>>>,
     racks: Vec<Rack>,
+    /// Racks whose only agent was alone and has gone. The next new rack takes such a place.
+    left: Vec<usize>,
     /// The racks that hold each chunk.
     holders: Vec<Vec<u32>>,
     /// Grants that run, for each chunk.
@@ -81,6 +101,7 @@ impl Hall {
             per_source,
             agents: Vec::new(),
             racks: Vec::new(),
+            left: Vec::new(),
             holders: vec![Vec::new(); chunks as usize],
             running: vec![0; chunks as usize],
             free: vec![0; chunks as usize],
@@ -125,19 +146,12 @@ impl Hall {
     }
 
     pub(super) fn add_rack(&mut self) -> usize {
-        self.racks.push(Rack {
-            members: Vec::new(),
-            is_alone: false,
-            held: Bits::new(self.chunks),
-            claimed: Bits::new(self.chunks),
-            claims: Vec::new(),
-            waiting: VecDeque::new(),
-            waits_since: None,
-            source: vec![None; self.chunks as usize],
-            ran_out: vec![0; self.chunks as usize],
-            any_ran_out: false,
-            reopened: None,
-        });
+        let new = Rack::new(self.chunks);
+        if let Some(left) = self.left.pop() {
+            self.racks[left] = new;
+            return left;
+        }
+        self.racks.push(new);
         self.racks.len() - 1
     }
 
@@ -385,6 +399,9 @@ impl Hall {
             .filter(|chunk| !self.replace_source(rack, *chunk))
             .collect();
         self.agents[agent.0 as usize] = None;
+        if self.racks[rack].is_alone && self.racks[rack].members.is_empty() {
+            self.left.push(rack);
+        }
         Some((claims, gone))
     }
 
@@ -525,5 +542,26 @@ impl Hall {
         let free = sources.filter(|source| self.has_room(*source)).take(COMPARED);
         let source = free.min_by_key(|source| self.agent(*source).map_or(u32::MAX, |known| known.sent))?;
         Some((chunk, source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_an_agent_that_was_alone_is_used_again() {
+        let mut hall = Hall::new(4, 2);
+        for _ in 0..100 {
+            let rack = hall.add_rack();
+            hall.add_alone(AgentNo(0), rack, Bits::full(4));
+            assert_eq!(hall.racks(), 1);
+            assert!(hall.remove(AgentNo(0)).is_some());
+        }
+        let rack = hall.add_rack();
+        assert!(
+            !hall.is_alone(rack) && hall.first_lack(rack) == Some(Chunk(0)),
+            "nothing is left of it"
+        );
     }
 }

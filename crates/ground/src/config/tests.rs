@@ -338,4 +338,13 @@ fn agents_serve_each_other_only_where_the_settings_say_so() {
         ["images.peer_port: has no effect without images.peers: true"]
     );
     assert!(of("{peers: true, peer_port: 65536}")[0].contains("65536"));
+    let of = |peers: bool| {
+        faults(&format!(
+            "data_dir: /x\nimages: {{peers: {peers}}}\nlimits: {{image: {{per_rack: 2}}}}\n"
+        ))
+    };
+    assert_eq!(
+        of(true),
+        ["limits.image.per_rack: has no effect with images.peers: true"]
+    );
 }

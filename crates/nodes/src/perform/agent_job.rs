@@ -145,7 +145,10 @@ async fn write_image(
         .as_ref()
         .ok_or_else(|| "the node has no claim".to_owned())?;
     let times = (clock::now(), effect.attempt.deadline);
-    let peers = spread::peers(core, (&record.id, of), claim, times);
+    let peers = spread::peers(core, (&record.id, of), claim, times).unwrap_or_else(|error| {
+        tracing::warn!(node = record.id.as_str(), %error, "the agent gets no ticket, and writes without other agents");
+        None
+    });
     Ok(v1::WriteImage {
         store_urls: core.config.store_urls.clone(),
         image_digest: claim.image_digest.clone(),
@@ -156,7 +159,7 @@ async fn write_image(
         verify_whole_disk: claim.verify_whole_disk,
         memory_budget_bytes: 0,
         boot_entry_label: BOOT_ENTRY.to_owned(),
-        peers: peers.map_err(|error| format!("no ticket for other agents: {error}"))?,
+        peers,
     })
 }
 
@@ -238,7 +241,7 @@ pub(crate) async fn job_ended(
             erase::judge_report(core, &effect, erased).await?
         }
         (v1::JobState::Succeeded, Effect::WriteImage, Some(JobResult::WriteImage(written))) => EffectResult {
-            events: vec![written_event(node, written)],
+            events: vec![written_event(node, written, &remarks(report))],
             ..EffectResult::succeeded()
         },
         (v1::JobState::Succeeded, requested, _) => {
@@ -269,7 +272,14 @@ fn bounded(mut done: EffectResult) -> EffectResult {
     done
 }
 
-fn written_event(node: &NodeId, written: &v1::WriteImageResult) -> EventRow {
+/// What did not go as planned: the agent adds this to its last step.
+fn remarks(report: &v1::JobReport) -> String {
+    let step = report.progress.as_ref().map(|progress| progress.step.as_str());
+    let remarks = step.and_then(|step| step.strip_prefix("done; "));
+    cut(remarks.unwrap_or_default(), SENTENCE_MAX)
+}
+
+fn written_event(node: &NodeId, written: &v1::WriteImageResult, remarks: &str) -> EventRow {
     EventRow {
         at: clock::now(),
         kind: EventKind::ImageWritten,
@@ -300,6 +310,7 @@ fn written_event(node: &NodeId, written: &v1::WriteImageResult) -> EventRow {
                 written.chunks_from_other_racks.to_string(),
             ),
             ("chunks_served".to_owned(), written.chunks_served.to_string()),
+            ("remarks".to_owned(), remarks.to_owned()),
         ]
         .into(),
         ..EventRow::default()

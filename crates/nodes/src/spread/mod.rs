@@ -46,6 +46,8 @@ use record::{Full, Writer};
 #[derive(Debug, Default)]
 pub struct Spreads {
     tables: Mutex<BTreeMap<String, Arc<Table>>>,
+    /// The last job of each node about which wrong bytes were reported: a sender that begins again is no new event.
+    reported: Mutex<BTreeMap<NodeId, String>>,
     /// Held while an image's index is read, so that many agents that begin at once do not all read it.
     loading: tokio::sync::Mutex<()>,
 }
@@ -74,15 +76,16 @@ impl Spreads {
         self.table(digest)?.report_of(node)
     }
 
+    /// Notes a report about a job of this node. Returns whether it is the first one about this job.
+    fn is_new_report(&self, sender: &NodeId, operation: &str) -> bool {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = reported.insert(sender.clone(), operation.to_owned());
+        former.as_deref() != Some(operation)
+    }
+
     /// Removes a table, if it is still the one of its image.
     fn remove(&self, digest: &str, table: &Table) {
-        let mut tables = self.lock();
-        if tables
-            .get(digest)
-            .is_some_and(|present| std::ptr::eq(&**present, table))
-        {
-            tables.remove(digest);
-        }
+        take_out(&mut self.lock(), digest, table);
     }
 
     /// Removes a table without agents. Returns whether it is removed.
@@ -91,14 +94,17 @@ impl Spreads {
         if !table.is_empty() {
             return false;
         }
-        if tables
-            .get(digest)
-            .is_some_and(|present| std::ptr::eq(&**present, table))
-        {
-            tables.remove(digest);
-        }
+        take_out(&mut tables, digest, table);
         // No agent begins in a table that is not in the list.
         true
+    }
+}
+
+/// Removes a table from the list, if it is still the one of its image.
+fn take_out(tables: &mut BTreeMap<String, Arc<Table>>, digest: &str, table: &Table) {
+    let is_present = |present: &Arc<Table>| std::ptr::eq(&**present, table);
+    if tables.get(digest).is_some_and(is_present) {
+        tables.remove(digest);
     }
 }
 
@@ -269,7 +275,7 @@ pub async fn report_wrong_bytes(core: &Core, wrong: &WrongBytes) {
         reason,
         is_first,
     } = wrong;
-    if !is_first {
+    if !is_first || !core.feature::<Spreads>().is_new_report(sender, operation) {
         return;
     }
     tracing::warn!(

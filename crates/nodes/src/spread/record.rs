@@ -580,12 +580,13 @@ impl Record {
     /// The place of one node.
     pub fn report_of(&self, node: &NodeId) -> Option<OwnReport> {
         let agent = self.agents.get(self.numbers.get(node)?)?;
-        let same_rack = self
+        let others = self
             .agents
             .values()
-            .filter(|other| other.writer.rack == agent.writer.rack);
+            .filter(|other| other.writer.rack == agent.writer.rack && other.writer.node != *node);
+        let mates = others.filter(|other| !other.is_alone && other.open.is_some());
         Some(OwnReport {
-            mates: same_rack.count().saturating_sub(1),
+            mates: mates.count(),
             held: agent.held.count(),
             chunks: self.chunks,
             is_alone: agent.is_alone,

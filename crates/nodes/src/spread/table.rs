@@ -241,6 +241,11 @@ impl Joined {
 
 impl Drop for Joined {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The record may contradict itself. Its other streams end, too.
+            self.table.closed.cancel();
+            return;
+        }
         self.left(false);
     }
 }
