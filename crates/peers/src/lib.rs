@@ -29,6 +29,6 @@ mod wire;
 pub use client::{Answer, AskError, ClientSettings, Holdings, PeerAddress, PeerClient, UncheckedFrame, WrongBytes};
 pub use frame::{FrameCheck, FrameError, VerifiedFrame};
 pub use server::{Clock, Heard, PeerServer, ServerCounts, ServerSettings, Serving};
-pub use spread::{FromTable, Spread, SpreadChannels, SpreadEnd, SpreadError, Take, ToTable};
+pub use spread::{FromTable, PATIENCE, Spread, SpreadChannels, SpreadEnd, SpreadError, Take, ToTable};
 pub use store::FrameStore;
 pub use ticket::{SIGNATURE_BYTES, SignedTicket, TicketRefusal};

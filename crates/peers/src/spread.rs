@@ -25,8 +25,9 @@ use crate::store::FrameStore;
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for a request of a chunk, whatever the decisions allow.
 const REQUEST: Duration = Duration::from_secs(60);
-/// A download with less than a twentieth of its chunks in this time gets nowhere with other agents.
-const PROGRESS_TIME: Duration = Duration::from_secs(60);
+/// The usual [`Spread::patience`].
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// A download with less than this part of its chunks in its time of patience gets nowhere with other agents.
 const PROGRESS_PART: u32 = 20;
 /// Chunks that are decoded and taken at once. Further ones wait as frames, as long as their requests count.
 const TAKEN_AT_ONCE: usize = 6;
@@ -96,8 +97,10 @@ pub enum SpreadError {
     #[error("the control plane's claim table cannot be reached")]
     NoTable,
     /// Too few chunks came. Other agents may hold the download up, by a fault or on purpose.
-    #[error("only {came} chunks came in {} s", PROGRESS_TIME.as_secs())]
+    #[error("only {came} chunks came in {} s", within.as_secs())]
     NoProgress {
+        /// The time of patience.
+        within: Duration,
         /// Chunks that came in this time.
         came: u32,
     },
@@ -138,6 +141,8 @@ pub struct Spread {
     pub load: Arc<dyn Fn() -> u8 + Send + Sync>,
     /// Limits of the decisions.
     pub settings: DownloadSettings,
+    /// The download ends with [`SpreadError::NoProgress`] if less than a twentieth of its chunks comes in this time.
+    pub patience: Duration,
     /// For decisions by chance: another number at each agent.
     pub seed: u64,
 }
@@ -281,7 +286,7 @@ impl Running {
             };
             self.abort_given_up();
             self.check_progress()?;
-            let compared = self.progress.0 + PROGRESS_TIME;
+            let compared = self.progress.0 + self.spread.patience;
             tokio::select! {
                 Some(ended) = self.tasks.join_next() => self.ended(ended).await?,
                 message = from_table.recv() => match message {
@@ -301,14 +306,14 @@ impl Running {
 
     /// Ends the download if other agents give it too little: an agent could show chunks that it never gives.
     fn check_progress(&mut self) -> Result<(), SpreadError> {
-        let (since, before) = self.progress;
-        if since.elapsed() < PROGRESS_TIME {
+        let ((since, before), within) = (self.progress, self.spread.patience);
+        if since.elapsed() < within {
             return Ok(());
         }
         let done = self.download.done();
         let (came, needed) = (done.count() - before, (done.chunks() / PROGRESS_PART).max(1));
         if came < needed {
-            return Err(SpreadError::NoProgress { came });
+            return Err(SpreadError::NoProgress { within, came });
         }
         self.progress = (Instant::now(), done.count());
         Ok(())

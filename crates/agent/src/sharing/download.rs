@@ -11,8 +11,8 @@ use rackwright_identity::{ClientIdentity, ClientKind, identify, peer_server_conf
 use rackwright_image::writer::{Arrivals, Delivery, FetchError, HttpSource, Traffic, arrivals, write_arrivals};
 use rackwright_image::{ImageDigest, Index, Options, Progress, WriteError, Written};
 use rackwright_peers::{
-    ClientSettings, FrameError, FrameStore, FromTable, Heard, Holdings, PeerClient, PeerServer, ServerSettings,
-    Serving, Spread, SpreadChannels, SpreadEnd, SpreadError, ToTable,
+    ClientSettings, FrameError, FrameStore, FromTable, Heard, Holdings, PATIENCE, PeerClient, PeerServer,
+    ServerSettings, Serving, Spread, SpreadChannels, SpreadEnd, SpreadError, ToTable,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -148,6 +148,7 @@ pub(crate) fn begin(setup: &PeerSetup, image: &Image, options: &Options) -> Resu
         traffic: image.traffic.clone(),
         load: Arc::new(move || load.load()),
         settings: DownloadSettings::default(),
+        patience: PATIENCE,
         seed,
     };
     let conduct = Conduct {

@@ -165,6 +165,7 @@ struct Hall {
     servers: Arc<Servers>,
     table: Table,
     lies: Arc<Mutex<Vec<(AgentNo, AgentNo)>>>,
+    patience: Duration,
 }
 
 /// One agent of a hall.
@@ -199,6 +200,7 @@ impl Hall {
             servers: Arc::new(servers),
             table: Table(sender),
             lies,
+            patience: PATIENT,
         }
     }
 
@@ -252,6 +254,7 @@ impl Hall {
                 stuck_after: Span::seconds(20),
                 ..DownloadSettings::default()
             },
+            patience: self.patience,
             seed: u64::from(number),
         };
         let channels = SpreadChannels {
@@ -368,6 +371,29 @@ async fn a_download_ends_with_the_cause_that_no_agent_can_mend() {
         assert!(is_expected(&error), "{error}");
         assert!(member.taken.lock().unwrap().is_empty());
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_shows_every_chunk_and_gives_none_does_not_hold_up_a_download_for_ever() {
+    const CHUNKS: u32 = 3;
+    let hall = Hall {
+        patience: Duration::from_secs(2),
+        ..Hall::new(CHUNKS, |_| {})
+    };
+    // "No room now", with the set of all three chunks. So the table grants the rack nothing.
+    let (address, _) = liar(&hall.site, Fault::Answers(vec![2, 0, 0b111])).await;
+    let _liars = hall.join(9, 0, address);
+    let shown = ToTable::Claim {
+        wanted: 0,
+        held: Bits::full(CHUNKS),
+        stuck: Vec::new(),
+    };
+    hall.table.0.send(ToActor::Message(AgentNo(9), shown)).unwrap();
+    let mut member = hall.begin(1, 0, MEMORY).await;
+    let end = tokio::time::timeout(PATIENT, &mut member.download).await.unwrap();
+    let error = end.unwrap().result.unwrap_err();
+    assert!(matches!(error, SpreadError::NoProgress { came: 0, .. }), "{error}");
+    assert!(error.to_string().starts_with("only 0 chunks came in 2 s"), "{error}");
 }
 
 #[test]
