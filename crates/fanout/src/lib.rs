@@ -9,7 +9,7 @@
 //! | `uploads` | one agent: which request it answers next |
 //! | `shelf` | one agent: which chunks stay in memory for peers |
 //! | `claims` | the control plane: which chunk a rack fetches from outside, from where, and until when |
-//! | `linger` | the control plane: which agents stay for their racks after their own writes |
+//! | `linger` | the simulator: which agents stay for their racks after their own writes |
 //! | `ticket` | the right of an agent to an image at its peers: the signed bytes, and the check |
 //! | `simulation` | a hall in which these decisions are measured |
 //!

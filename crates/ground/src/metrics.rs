@@ -329,7 +329,7 @@ impl Metrics {
         let r = &mut self.registry;
         r.register(
             "spread_grants",
-            "Chunks of images that this process granted to agents, by source: the image servers, or an agent of another rack",
+            "Chunks of images that this process granted to agents, by source: image servers, or an agent of another rack",
             self.spread_grants.clone(),
         );
         r.register(

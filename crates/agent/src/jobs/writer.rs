@@ -64,7 +64,7 @@ pub struct WriteSummary {
     pub resumed_downloads: u32,
     /// Whether io_uring was used.
     pub io_uring: bool,
-    /// Chunks that came from the image servers, if other agents were asked too.
+    /// Chunks that came from the image servers. Zero, as the next three, if the agent wrote without other agents.
     pub chunks_from_servers: u64,
     /// Chunks that came from agents of the same rack.
     pub chunks_from_rack: u64,
@@ -250,7 +250,7 @@ impl ImageWriter for StoreWriter {
                 }
                 Err(why) => {
                     tracing::warn!(%why, "the image is written without the help of other agents");
-                    remarks.push(format!("written without other agents: {why}"));
+                    remarks.push(format!("written without other agents ({why})"));
                 }
             }
         }

@@ -63,7 +63,7 @@ pub(super) struct Order {
 impl Order {
     pub(super) fn of(peers: &Peers, image: &ImageDigest) -> Result<Self, NoPeers> {
         let signature = <[u8; 64]>::try_from(&*peers.ticket_signature);
-        let signature = signature.map_err(|_| NoPeers::Order("ticket has a signature of another length"))?;
+        let signature = signature.map_err(|_| NoPeers::Order("ticket's signature is not 64 bytes long"))?;
         let ticket = SignedTicket::new(peers.ticket.clone(), signature);
         let ticket = ticket.map_err(|_| NoPeers::Order("ticket is too long"))?;
         if peers.ticket_keys.is_empty() || peers.ticket_keys.len() > MOST_KEYS {
@@ -71,10 +71,10 @@ impl Order {
         }
         let keys = peers.ticket_keys.iter().map(|key| <[u8; 32]>::try_from(&**key));
         let keys = keys.collect::<Result<Vec<_>, _>>();
-        let keys = keys.map_err(|_| NoPeers::Order("ticket keys have another length"))?;
+        let keys = keys.map_err(|_| NoPeers::Order("ticket keys are not 32 bytes long"))?;
         // Other agents have the same keys.
         let verified = ticket.verify(&keys);
-        verified.map_err(|_| NoPeers::Order("ticket is not one that its keys have signed"))?;
+        verified.map_err(|_| NoPeers::Order("ticket is not signed by one of its keys"))?;
         if peers.customer.len() > LONGEST_CUSTOMER {
             return Err(NoPeers::Order("customer's name is too long"));
         }
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!((order.port, order.job.image), (7444, image.to_string()));
         type Change = fn(&mut Peers);
         let faults: [(Change, &str); 9] = [
-            (|peers| _ = peers.ticket_signature.pop(), "signature"),
+            (|peers| _ = peers.ticket_signature.pop(), "not 64 bytes"),
             (|peers| peers.ticket = vec![b'x'; 2000], "too long"),
             (|peers| peers.ticket[3] ^= 1, "signed"),
             (|peers| peers.ticket_keys.clear(), "number of ticket keys"),
@@ -137,7 +137,7 @@ mod tests {
                 |peers| peers.ticket_keys = vec![vec![0; 32]; 17],
                 "number of ticket keys",
             ),
-            (|peers| _ = peers.ticket_keys[0].pop(), "length"),
+            (|peers| _ = peers.ticket_keys[0].pop(), "not 32 bytes"),
             (|peers| peers.customer = "c".repeat(257), "customer"),
             (|peers| peers.port = 0, "port"),
             (|peers| peers.port = 65_536, "port"),

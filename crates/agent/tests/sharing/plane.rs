@@ -70,7 +70,7 @@ fn new_table(chunks: u32) -> ClaimTable {
     ClaimTable::new(chunks, settings, 1)
 }
 
-/// Odd nodes stand in one rack, even ones in another, unless all stand in one.
+/// Nodes with `left` in their names are one rack, all others another.
 fn rack(identity: &ClientIdentity) -> RackNo {
     RackNo(u32::from(identity.common_name.contains("left")))
 }

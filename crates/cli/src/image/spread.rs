@@ -42,7 +42,7 @@ fn one(version: &VersionSpread, paint: Paint, width: Option<usize>) -> String {
         version.racks.len()
     );
     text.push_str(&format!(
-        "from the image servers: {} chunks, {} of them again, {} of them for agents that are alone\n\n",
+        "granted from the image servers: {} chunks, {} of them again, {} of them for agents that are alone\n\n",
         version.server_chunks, version.server_chunks_again, version.server_chunks_alone
     ));
     let mut racks = Table::new(&["RACK", "AGENTS", "ALONE", "HELD", "FETCHED FROM OUTSIDE"]);

@@ -176,8 +176,8 @@ pub fn put_index(core: &Core, chunks: u32) -> String {
     digest.to_string()
 }
 
-/// Adds a node in a rack that writes an image: its agent is registered with the kernel's boot id "kernel", and the job is open.
-/// Returns the agent's session, and the job's operation.
+/// Adds a node in a rack that writes an image: its agent is registered with the kernel's boot id "kernel", and the job is
+/// open. Returns the agent's session, and the job's operation.
 pub async fn writing(core: &Core, id: &str, rack: &str, image: &str) -> (AgentSession, String) {
     let mut record = node(id, State::Imaging, Some(image));
     record.labels = [("rack".to_owned(), rack.to_owned())].into();

@@ -74,7 +74,7 @@ async fn attend(core: Arc<Core>, asking: Asking, session: Session, joined: Joine
         },
         () = joined.closed().cancelled() => End {
             is_gone: false,
-            status: Some(Status::unavailable("the record of this image was lost: begin a new stream")),
+            status: Some(Status::unavailable("the claim table of this image was lost: begin a new stream")),
         },
         () = core.stop.cancelled() => End {
             is_gone: false,

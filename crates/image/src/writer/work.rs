@@ -151,8 +151,8 @@ pub(super) fn run(shared: &Shared<'_>, cursor: &Cursor<'_>) {
     }
 }
 
-/// Writes what a download hands over, except the first chunk of the disk, and meanwhile the zero chunks of `zeros`. Ends like
-/// [`run`].
+/// Writes what a download hands over, except the first chunk of the disk, and meanwhile the zero chunks of `zeros`. Ends
+/// like [`run`].
 pub(super) fn run_arrivals(shared: &Shared<'_>, zeros: &Cursor<'_>) {
     let Chunks::Arriving(arrivals) = shared.chunks else {
         return run(shared, zeros);

@@ -17,8 +17,10 @@ pub fn asked_at(permits: &[Permit]) -> Option<Timestamp> {
 /// The needs of `effect` on a node: the limits of the settings, and a place on each power domain without room for all boot
 /// peaks.
 ///
-/// Where agents serve each other, a write needs no permit: the claim table limits how many chunks come from the image
-/// servers at once (`crate::spread`).
+/// Where agents serve each other, a write needs no permit. Instead each replica's claim table grants at most four chunks of
+/// an image from the image servers at once, or fewer if `at_once` or the bandwidth allow fewer machines (`crate::spread`).
+/// Nothing limits agents that write without others (old ramdisk, port in use, too little memory), indexes, and agents that
+/// have not reached the control plane for 30 s.
 pub async fn needs(core: &Core, record: &NodeRecord, effect: Effect) -> Vec<Need> {
     if effect == Effect::WriteImage && core.config.images.peers {
         return Vec::new();
@@ -221,6 +223,7 @@ mod tests {
         assert!(core.store.permits(&"n2".into()).await.unwrap().is_empty());
         assert_eq!(core.store.permits(&"n1".into()).await.unwrap().len(), 1);
     }
+
     #[tokio::test]
     async fn a_write_takes_no_permit_where_agents_serve_each_other() {
         let limits = "limits: {image: {at_once: 1}, power_on: {at_once: 1}}\n";

@@ -8,8 +8,8 @@
 //! | `table` | the record shared by streams, with the task that sends grants |
 //! | `ticket` | the part of a job that lets an agent serve and ask others |
 //!
-//! Everything is in memory, and each replica has its own tables: agents that are connected to different replicas share
-//! chunks inside a rack, but each table takes its own copy from the image servers. A lost table costs traffic only.
+//! Everything is in memory, and each replica has its own tables. Agents of different replicas do not know each other, so each
+//! table takes its own copy from the image servers. A lost table costs traffic only.
 
 mod message;
 mod record;
@@ -265,7 +265,8 @@ async fn rack(core: &Core, record: &NodeRecord) -> Result<String, ApiError> {
     }
 }
 
-/// Counts a report of wrong bytes. The first one about a job of the sender is stored as an event at both nodes.
+/// Counts a report of wrong bytes. The first one about a job of the sender is stored as one event at the sender; it
+/// names both nodes.
 pub async fn report_wrong_bytes(core: &Core, wrong: &WrongBytes) {
     core.metrics.spread_wrong_bytes();
     let WrongBytes {
@@ -285,9 +286,9 @@ pub async fn report_wrong_bytes(core: &Core, wrong: &WrongBytes) {
         "an agent is reported to have sent wrong bytes of an image"
     );
     let message = format!(
-        "the agent of {sender} sent the agent of {reporter} wrong bytes of an image, as {reporter} says: {reason}. \
-         {reporter} fetches them elsewhere. If a second agent reports {sender} too, no agent of another rack is sent to it. \
-         Look at the memory and the network card of {sender}"
+        "{reporter} reports wrong bytes of an image from the agent of {sender}: {reason}. {reporter} gets the chunk \
+         elsewhere. After a report by a second agent, other racks no longer fetch from {sender}. Check its memory and \
+         network card"
     );
     let event = EventRow {
         at: clock::now(),

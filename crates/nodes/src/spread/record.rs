@@ -76,7 +76,7 @@ struct Agent {
     named: BTreeSet<AgentNo>,
 }
 
-/// A report of one agent about another one. Only the first one about a job is told.
+/// A report of one agent about another one. Only the first report about a job becomes an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongBytes {
     /// The agent that got them.
@@ -91,7 +91,7 @@ pub struct WrongBytes {
     pub is_first: bool,
 }
 
-/// One agent, for people.
+/// One agent, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentReport {
     /// Its node.
@@ -106,7 +106,7 @@ pub struct AgentReport {
     pub since: Timestamp,
 }
 
-/// One rack, for people.
+/// One rack, for operators.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RackReport {
     /// Its name; empty: agents without a known rack.
@@ -117,7 +117,7 @@ pub struct RackReport {
     pub agents: Vec<AgentReport>,
 }
 
-/// The spread of one image version, for people.
+/// The spread of one image version, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpreadReport {
     /// Number of chunks with data.
@@ -128,7 +128,7 @@ pub struct SpreadReport {
     pub racks: Vec<RackReport>,
 }
 
-/// A node's own place, for people.
+/// A node's own place, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnReport {
     /// Other agents of its rack.
@@ -151,8 +151,9 @@ pub struct Record {
     /// The number of each node. A node that returns gets its number again, so that the table stays as small as the site.
     numbers: BTreeMap<NodeId, AgentNo>,
     agents: BTreeMap<AgentNo, Agent>,
-    /// Agents that wait for grants, and agents without a stream.
+    /// Agents that wait for grants.
     waiting: BTreeSet<AgentNo>,
+    /// Agents whose stream broke; they may return for a short time.
     leaving: BTreeSet<AgentNo>,
     /// The grants that run, with the end of the lease.
     grants: BTreeMap<(AgentNo, Chunk), Moment>,
@@ -163,7 +164,7 @@ pub struct Record {
 
 /// The table takes no more agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the record of this image has no room for another agent")]
+#[error("the claim table of this image is full")]
 pub struct Full;
 
 fn outgoing(message: Down) -> ToAgent {
