@@ -45,6 +45,10 @@ impl Default for DownloadSettings {
 const MOST_DUPLICATES: usize = 2;
 /// An answer that takes this many times the mean is not waited for.
 const PATIENCE: u64 = 6;
+/// The longest time before a request counts as unanswered, unless a lease is longer.
+const LONGEST_PATIENCE: Span = Span::seconds(60);
+/// Most doublings of the patience.
+const MOST_DOUBLINGS: u32 = 6;
 /// Peers that cannot be reached, after which the agent counts as alone.
 const ALONE_AFTER: usize = 3;
 /// Most chunks that one claim names as stuck.
@@ -135,6 +139,10 @@ pub struct Download {
     /// Looks since a peer had something new.
     idle_looks: u32,
     banned: Vec<AgentNo>,
+    /// How often the patience is doubled. Where every answer takes long, none would come otherwise.
+    doublings: u32,
+    /// When the patience was last doubled.
+    doubled: Moment,
     counts: DownloadCounts,
     chance: Chance,
 }
@@ -156,6 +164,8 @@ impl Download {
             looked: None,
             idle_looks: 0,
             banned: Vec::new(),
+            doublings: 0,
+            doubled: Moment::default(),
             counts: DownloadCounts::default(),
             chance: Chance::new(seed),
         }
@@ -257,7 +267,17 @@ impl Download {
     }
 
     fn patience(&self, now: Moment) -> Moment {
-        now.plus(self.settings.least_patience.max(self.peers.pace().times(PATIENCE)))
+        let usual = self.settings.least_patience.max(self.peers.pace().times(PATIENCE));
+        let doubled = usual.times(1 << self.doublings);
+        now.plus(doubled.min(LONGEST_PATIENCE.max(usual)))
+    }
+
+    /// A request was given up. Of requests that ran at the same time, one doubles the patience.
+    fn was_impatient(&mut self, since: Moment, now: Moment) {
+        if since >= self.doubled && self.doublings < MOST_DOUBLINGS {
+            self.doublings += 1;
+            self.doubled = now;
+        }
     }
 
     /// The rarest chunk that a peer has and that is not requested yet, and the peer with the shortest line. Only some chunks
@@ -381,6 +401,7 @@ impl Download {
             }
             self.counts.unanswered += 1;
             self.end(at);
+            self.was_impatient(request.since, now);
             match request.source {
                 Source::Peer(peer) => {
                     if self.peers.silent(peer, now.since(request.since), now) {
@@ -429,8 +450,9 @@ impl Download {
             self.news.push(Step::GiveUp(chunk, from));
             return false;
         }
+        // The image servers give a chunk also after the lease. A new request would begin again.
         let until = if from == Outside::Origin {
-            lease
+            lease.max(self.patience(now))
         } else {
             lease.min(self.patience(now))
         };
@@ -459,6 +481,7 @@ impl Download {
             return false;
         }
         self.taken.add(chunk);
+        self.doublings = self.doublings.saturating_sub(1);
         match source {
             Source::Peer(_) => self.counts.from_rack += 1,
             Source::Outside(Outside::Agent(_)) => self.counts.from_other_racks += 1,

@@ -64,7 +64,7 @@ impl Default for ServerSettings {
             connections_of_node: 4,
             hello: Duration::from_secs(5),
             idle: Duration::from_secs(60),
-            answer: Duration::from_secs(20),
+            answer: Duration::from_secs(60),
             longest_connection: Duration::from_secs(600),
             least_look: Duration::from_millis(2),
             uploads: UploadSettings::default(),

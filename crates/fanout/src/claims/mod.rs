@@ -46,6 +46,8 @@ impl Default for TableSettings {
 
 /// What is added to a lease of twice the expected time.
 const LEASE_EXTRA: Span = Span::seconds(2);
+/// The longest expected time that leases which ran out lead to.
+const LONGEST_PACE: Span = Span::seconds(30);
 /// Most agents of a table.
 const MOST_AGENTS: u32 = 1 << 20;
 /// Leases that ran out, after which a claim may go to the origin whatever its budget is.
@@ -288,9 +290,13 @@ impl ClaimTable {
         self.free_again(&gone);
     }
 
-    /// Ends the leases that ran out.
+    /// Ends the leases that ran out. Where the origin takes longer than a lease, the next leases are longer.
     pub fn expire(&mut self, now: Moment) {
         for (agent, claim) in self.hall.expired(now) {
+            if claim.from == Some(Outside::Origin) {
+                let waited = now.since(claim.since).min(LONGEST_PACE);
+                self.pace = Span::micros(self.pace.as_micros().midpoint(waited.as_micros()));
+            }
             self.ran_out(agent, &claim);
         }
     }
