@@ -3,7 +3,7 @@
 use rackwright_api::v1::image_service_client::ImageServiceClient;
 use rackwright_api::v1::{GetImageSpreadRequest, ImageSpread, RackSpread, VersionSpread};
 use rackwright_cli_context::client::rpc;
-use rackwright_cli_context::error::CliError;
+use rackwright_cli_context::error::{CliError, plural};
 use rackwright_cli_context::output::{Paint, Table, clean};
 use rackwright_cli_context::{Cx, names, units};
 
@@ -27,7 +27,10 @@ pub async fn run(cx: &Cx, image: &str) -> Result<(), CliError> {
 fn render(spread: &ImageSpread, paint: Paint, width: Option<usize>) -> String {
     if spread.versions.is_empty() {
         let image = clean(names::short("images", &spread.name));
-        return format!("no agent writes {image} now with the help of others\n");
+        return format!(
+            "no agent that is connected to this replica writes {image} with the help of others (this needs images.peers: true \
+             in the daemon's settings)\n"
+        );
     }
     let versions = spread.versions.iter().map(|version| one(version, paint, width));
     versions.collect::<Vec<_>>().join("\n")
@@ -36,16 +39,17 @@ fn render(spread: &ImageSpread, paint: Paint, width: Option<usize>) -> String {
 fn one(version: &VersionSpread, paint: Paint, width: Option<usize>) -> String {
     let agents: usize = version.racks.iter().map(|rack| rack.agents.len()).sum();
     let mut text = format!(
-        "{}: {} chunks, {agents} agents in {} racks\n",
+        "{}: {} chunks, {} in {}\n",
         names::digest_short(names::last(&version.name)),
         version.chunks,
-        version.racks.len()
+        plural(agents, "agent"),
+        plural(version.racks.len(), "rack")
     );
     text.push_str(&format!(
         "granted from the image servers: {} chunks, {} of them again, {} of them for agents that are alone\n\n",
         version.server_chunks, version.server_chunks_again, version.server_chunks_alone
     ));
-    let mut racks = Table::new(&["RACK", "AGENTS", "ALONE", "HELD", "FETCHED FROM OUTSIDE"]);
+    let mut racks = Table::new(&["RACK", "AGENTS", "ALONE", "HELD", "FETCHING"]);
     for rack in &version.racks {
         racks.row([
             name(rack).into(),
@@ -58,7 +62,7 @@ fn one(version: &VersionSpread, paint: Paint, width: Option<usize>) -> String {
     text.push_str(&racks.render(paint, width));
     text.push('\n');
     let now = units::now();
-    let mut agents = Table::new(&["NODE", "RACK", "HELD", "FETCHED FROM OUTSIDE", "ALONE", "SINCE"]);
+    let mut agents = Table::new(&["NODE", "RACK", "HELD", "FETCHING", "ALONE", "SINCE"]);
     for rack in &version.racks {
         for agent in &rack.agents {
             let since = agent
