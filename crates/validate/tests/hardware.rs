@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rackwright_validate::{CarriedProgram, HardwareReading, Session, read_hardware_below, wait_reachable};
-use support::{LIMIT, Server, sshd};
+use support::{LIMIT, Server, sshd, sshd_with_environment};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -86,10 +86,8 @@ async fn a_folder_that_could_not_be_removed_after_a_failed_copy_is_reported() {
     let rm = programs.join("rm");
     std::fs::write(&rm, "#!/bin/sh\nexit 1\n").unwrap();
     std::fs::set_permissions(&rm, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let server = sshd(&format!(
-        "SetEnv PATH={}:/usr/sbin:/usr/bin:/sbin:/bin\n",
-        programs.display()
-    ));
+    let path = format!("PATH={}:/usr/sbin:/usr/bin:/sbin:/bin", programs.display());
+    let server = sshd_with_environment(&path, "");
     let session = login(&server).await;
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();

@@ -89,10 +89,15 @@ pub fn key(comment: &str) -> SshKeyPair {
 }
 
 /// sshd with `options` added to its configuration; the login key is authorized.
+pub fn sshd(options: &str) -> Server {
+    sshd_with_environment("", options)
+}
+
+/// The same, with further variables (`NAME=VALUE`) in the environment of its logins.
 ///
 /// The home of its logins is the server's own folder. The shell thus reads no settings of this machine's user: some of those
 /// take a lock, and a shell that a test kills leaves that lock to all logins after it.
-pub fn sshd(options: &str) -> Server {
+pub fn sshd_with_environment(variables: &str, options: &str) -> Server {
     let (dir, host, login) = (tempfile::tempdir().unwrap(), key("host"), key("provisioning"));
     let path = dir.path().to_owned();
     write_private(&path.join("host_key"), host.private_key().expose_secret());
@@ -106,7 +111,7 @@ pub fn sshd(options: &str) -> Server {
     let config = format!(
         "Port {port}\nListenAddress 127.0.0.1\nHostKey {dir}/host_key\nAuthorizedKeysFile {dir}/authorized_keys\n\
          PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-         PermitRootLogin prohibit-password\nMaxStartups 100\nUseDNS no\nSetEnv HOME={dir}\n{options}\n",
+         PermitRootLogin prohibit-password\nMaxStartups 100\nUseDNS no\nSetEnv HOME={dir} {variables}\n{options}\n",
         dir = path.display()
     );
     fs::write(path.join("sshd_config"), config).unwrap();
