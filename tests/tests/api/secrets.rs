@@ -196,6 +196,7 @@ fn files_keep_quiet(dir: &Path, secrets: &[Secret]) {
 const CONNECT: &str = "/rackwright.v1.AgentService/Connect";
 const OPEN: &[&str] = &[
     "Connect",
+    "ClaimChunks",
     "Register",
     "BeginDeviceLogin",
     "FinishDeviceLogin",
