@@ -80,6 +80,13 @@ test-attacks: deps attack-images ## The attacks of docs/security.md against a ru
 attack-images: ramdisk-cloud netboot
 	@images/tiny/build.sh
 
+.PHONY: test-spread
+test-spread: deps ramdisk-cloud netboot ## Four emulated machines write one image through each other, and one is killed; not a part of `make test`
+	@images/tiny/build.sh
+	cargo build --locked --workspace --bins --profile $(PROFILE)
+	cargo nextest run --locked --workspace --cargo-profile $(PROFILE) --ignore-default-filter \
+	  -E 'package(rackwright-tests) & binary(spread)'
+
 # Seeds of `make simulation`. `make test` runs 150 of the nodes and 40 of the clusters.
 SEEDS ?= 2000
 

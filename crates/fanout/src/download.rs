@@ -45,6 +45,10 @@ impl Default for DownloadSettings {
 const MOST_DUPLICATES: usize = 2;
 /// An answer that takes this many times the mean is not waited for.
 const PATIENCE: u64 = 6;
+/// The time before a request counts as unanswered while no chunk has come from a peer.
+const FIRST_PATIENCE: Span = Span::seconds(10);
+/// The shortest time before a request to the image servers counts as unanswered. What came of a chunk would be fetched again.
+const ORIGIN_PATIENCE: Span = Span::seconds(90);
 /// The longest time before a request counts as unanswered, unless a lease is longer.
 const LONGEST_PATIENCE: Span = Span::seconds(60);
 /// Most doublings of the patience.
@@ -267,7 +271,10 @@ impl Download {
     }
 
     fn patience(&self, now: Moment) -> Moment {
-        let usual = self.settings.least_patience.max(self.peers.pace().times(PATIENCE));
+        let usual = match self.peers.pace() {
+            Span::ZERO => FIRST_PATIENCE,
+            pace => self.settings.least_patience.max(pace.times(PATIENCE)),
+        };
         let doubled = usual.times(1 << self.doublings);
         now.plus(doubled.min(LONGEST_PATIENCE.max(usual)))
     }
@@ -450,9 +457,9 @@ impl Download {
             self.news.push(Step::GiveUp(chunk, from));
             return false;
         }
-        // The image servers give a chunk also after the lease. A new request would begin again.
+        // The image servers give a chunk also after the lease.
         let until = if from == Outside::Origin {
-            lease.max(self.patience(now))
+            lease.max(now.plus(ORIGIN_PATIENCE))
         } else {
             lease.min(self.patience(now))
         };

@@ -277,7 +277,7 @@ async fn an_agent_is_no_member(agent: &Api) {
         let wanted = match method.name.as_str() {
             "Connect" | "Register" => Code::InvalidArgument,
             // The settings turn them off.
-            "BeginDeviceLogin" | "FinishDeviceLogin" => Code::FailedPrecondition,
+            "BeginDeviceLogin" | "FinishDeviceLogin" | "ClaimChunks" => Code::FailedPrecondition,
             "RedeemToken" | "ProveDatabase" | "OpenSession" => Code::Unauthenticated,
             _ => Code::PermissionDenied,
         };
