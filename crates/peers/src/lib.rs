@@ -10,6 +10,7 @@
 //! | `places` | the limits of connections |
 //! | `server` | answers the requests of other agents |
 //! | `client` | asks other agents; remembers which of them lied |
+//! | `checks` | what the workers of a download share |
 //! | `spread` | the download of one image: carries out the decisions of `fanout` with client, store and image servers |
 //!
 //! The crate decides nothing about the spread. The crate `fanout` decides which agent is asked, which request comes first
@@ -17,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod checks;
 mod client;
 mod frame;
 mod places;

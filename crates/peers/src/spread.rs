@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rackwright_fanout::{
@@ -17,8 +17,9 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinError, JoinSet, spawn_blocking};
 use tokio::time::Instant;
 
+use crate::checks::Checks;
 use crate::client::{Answer, AskError, Holdings, PeerAddress, PeerClient, UncheckedFrame};
-use crate::frame::{FrameCheck, FrameError, VerifiedFrame};
+use crate::frame::{FrameError, VerifiedFrame};
 use crate::store::FrameStore;
 
 /// Time limit for a request for the chunks that another agent holds.
@@ -210,23 +211,6 @@ struct Running {
     was_alone: bool,
 }
 
-/// Checks that no worker uses now.
-struct Checks {
-    index: Arc<Index>,
-    free: Mutex<Vec<FrameCheck>>,
-}
-
-impl Checks {
-    fn free(&self) -> MutexGuard<'_, Vec<FrameCheck>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self) -> io::Result<FrameCheck> {
-        let free = self.free().pop();
-        free.map_or_else(|| FrameCheck::new(self.index.clone()), Ok)
-    }
-}
-
 /// Sets its flag when it is dropped: a fetch in a thread of its own ends then.
 struct CancelOnDrop(Arc<AtomicBool>);
 
@@ -254,10 +238,7 @@ impl Spread {
             to_table,
             tasks: JoinSet::new(),
             requests: BTreeMap::new(),
-            checks: Arc::new(Checks {
-                index: self.index.clone(),
-                free: Mutex::default(),
-            }),
+            checks: Arc::new(Checks::new(self.index.clone())),
             workers,
             taking: Arc::new(Semaphore::new(TAKEN_AT_ONCE)),
             progress: (Instant::now(), 0),
@@ -266,10 +247,11 @@ impl Spread {
             spread: Arc::new(self),
         };
         let result = running.all(&mut from_table, &mut heard).await;
-        let counts = running.download.counts();
+        let (counts, checks) = (running.download.counts(), running.checks.clone());
         drop(running);
         // Completes when the last worker has dropped its sender.
         let _ = ended.recv().await;
+        let counts = checks.complete(counts);
         SpreadEnd { counts, result }
     }
 }
@@ -455,7 +437,7 @@ impl Running {
                     };
                     let opened = spawn_blocking(move || {
                         let _place = place;
-                        open(&spread, &checks, frame, &worker)
+                        open(&spread, &checks, (frame, source), &worker)
                     });
                     match opened.await {
                         Ok(Ok(frame)) => Event::Came {
@@ -615,15 +597,11 @@ fn no_memory(error: &io::Error) -> SpreadError {
     SpreadError::Worker(format!("no memory for a decoder: {error}"))
 }
 
-fn take(spread: &Spread, chunk: Chunk, data: &[u8]) -> Result<(), SpreadError> {
-    (spread.take)(chunk, data).map_err(|source| SpreadError::Take { chunk, source })
-}
-
 /// Opens a frame of another agent, and takes its chunk.
 fn open(
     spread: &Spread,
     checks: &Checks,
-    frame: UncheckedFrame,
+    (frame, source): (UncheckedFrame, Source),
     _worker: &mpsc::Sender<()>,
 ) -> Result<VerifiedFrame, Opened> {
     let mut check = checks.take().map_err(|error| Opened::End(no_memory(&error)))?;
@@ -632,7 +610,8 @@ fn open(
     let opened = spread.client.open(&mut check, frame, &mut data);
     checks.free().push(check);
     let frame = opened.map_err(Opened::Asked)?;
-    take(spread, chunk, &data).map_err(Opened::End)?;
+    let passed_on = checks.pass_on(spread, (chunk, source), &data);
+    passed_on.map_err(Opened::End)?;
     Ok(frame)
 }
 
@@ -663,10 +642,10 @@ fn fetch(spread: &Spread, checks: &Checks, chunk: Chunk, cancel: &AtomicBool, _w
         match check.open_own(chunk, frame.filled(), &mut data) {
             Ok(frame) => {
                 checks.free().push(check);
-                if let Err(error) = take(spread, chunk, &data) {
+                let source = Source::Outside(Outside::Origin);
+                if let Err(error) = checks.pass_on(spread, (chunk, source), &data) {
                     return Event::End(error);
                 }
-                let source = Source::Outside(Outside::Origin);
                 return Event::Came {
                     chunk,
                     source,

@@ -427,7 +427,7 @@ async fn a_lock_is_awaited(switch: &Switch, edited: &str) {
             .call(&format!("<lock><target><{edited}/></target></lock>"))
             .contains("<ok/>")
     );
-    let hasty = switch.driver_with(|settings| settings.timeout = Duration::from_secs(4));
+    let hasty = switch.driver_with(|settings| settings.timeout = Duration::from_secs(20));
     let locked = refused(&hasty, 20, &[("p1", 120)]).await;
     let words = locked.to_string();
     assert!(
