@@ -540,7 +540,7 @@ async fn edits_of_others_are_not_committed(switch: &Switch) {
         "p3",
         "<interface-mode>ACCESS</interface-mode><access-vlan>666</access-vlan>",
     );
-    let hasty = switch.driver_with(|settings| settings.timeout = Duration::from_secs(4));
+    let hasty = switch.driver_with(|settings| settings.timeout = Duration::from_secs(20));
     let modified = refused(&hasty, 25, &[("p1", 125)]).await;
     assert!(modified.to_string().contains("leaf-1"), "{modified}");
     assert!(other.call("<discard-changes/>").contains("<ok/>"));
