@@ -94,11 +94,15 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
         ],
     ),
     (
+        "spread",
+        2,
+        &["api", "fanout", "ground", "image", "lifecycle", "peers", "store"],
+    ),
+    (
         "nodes",
         2,
         &[
             "api",
-            "fanout",
             "ground",
             "identity",
             "image",
@@ -106,12 +110,12 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "lifecycle",
             "netboot",
             "pattern",
-            "peers",
             "ports",
             "redfish",
             "serial",
             "site",
             "spdm",
+            "spread",
             "store",
             "tpm",
             "validate",
@@ -144,6 +148,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "gateway",
             "ground",
             "nodes",
+            "spread",
             "lifecycle",
             "api",
             "redfish",
@@ -540,7 +545,7 @@ fn the_daemons_disallowed_methods_are_those_of_all_crates_and_more() {
         missing.is_empty(),
         "missing in crates/control/clippy.toml: {missing:#?}"
     );
-    for other in ["ground", "nodes", "grpc", "daemon"].map(|name| format!("crates/{name}/clippy.toml")) {
+    for other in ["ground", "nodes", "grpc", "daemon", "spread"].map(|name| format!("crates/{name}/clippy.toml")) {
         assert_eq!(listed(&other), daemon, "{other} and crates/control/clippy.toml");
     }
 }

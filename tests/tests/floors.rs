@@ -97,7 +97,6 @@ const CRATES: &[Crate] = &[
                     "perform",
                     "replicas",
                     "runner",
-                    "spread",
                     "start_rooms",
                 ],
             ),

@@ -2,7 +2,6 @@
 
 mod certificates;
 mod challenge;
-mod chunks;
 mod components;
 pub(crate) mod unknown;
 
@@ -25,7 +24,7 @@ use rackwright_nodes::agent_boot::{self, BootRequester, Refused, Registration, a
 use rackwright_nodes::agent_session::{
     ArrivingAgent, INVENTORY_MAX, admit_agent, compare_ledger, heard, note_disconnect, stage,
 };
-use rackwright_nodes::spread::Asking;
+use rackwright_spread::Asking;
 use rackwright_store::{AgentSession, BootStageRow, StoreError, TokenRow, WriteTx};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -99,7 +98,7 @@ impl AgentService for Agents {
             of,
             address: address_of(&request),
         };
-        let receiver = Box::pin(chunks::claim(&self.0, asking, request.into_inner())).await?;
+        let receiver = Box::pin(rackwright_spread::claim(&self.0, asking, request.into_inner())).await?;
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 

@@ -5,7 +5,7 @@ use rackwright_api::v1;
 use rackwright_ground::core::Core;
 use rackwright_ground::stored;
 use rackwright_lifecycle::{Agent, Outcome, Power, Reading, Severity, State, Timestamp, Wait};
-use rackwright_nodes::spread::{AgentReport, RackReport, SpreadReport};
+use rackwright_spread::{AgentReport, RackReport, SpreadReport};
 use rackwright_store::{BootStageRow, EffectRow, EventRow, HistoryRow, ImageRow, ImageVersionRow, NodeRecord};
 use rackwright_store::{OperationRow, StoreError, UnknownMachineRow};
 

@@ -14,8 +14,8 @@ use rackwright_nodes::firmware_settings;
 use rackwright_nodes::firmware_settings::WantedCache;
 use rackwright_nodes::golden_firmware;
 use rackwright_nodes::runner::{GatheredFacts, gather_facts};
-use rackwright_nodes::spread::Spreads;
 use rackwright_site::model::description;
+use rackwright_spread::Spreads;
 use rackwright_store::{NodeRecord, Permit, Readings, Scope, StoreError};
 
 use super::convert;

@@ -11,7 +11,7 @@ use rackwright_ground::space::NoRoom;
 use rackwright_ground::uploads;
 use rackwright_ground::uploads::collect_chunks;
 use rackwright_lifecycle::{EventKind, ImageId, OperationKind};
-use rackwright_nodes::spread::Spreads;
+use rackwright_spread::Spreads;
 use rackwright_store::{StoreError, UploadBody, UploadRow};
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt as _;

@@ -24,6 +24,5 @@ pub mod golden_firmware;
 pub mod perform;
 pub mod replicas;
 pub mod runner;
-pub mod spread;
 pub mod start_rooms;
 pub mod testing;

@@ -14,7 +14,7 @@ use rackwright_identity::ClientIdentity;
 use rackwright_lifecycle::{NodeId, Outcome};
 use rackwright_nodes::agent_session::admit_agent;
 use rackwright_nodes::attestation::TpmEvidence;
-use rackwright_nodes::spread::Spreads;
+use rackwright_spread::Spreads;
 use rackwright_store::{AgentSession, ImageVersionRow, Scope};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

@@ -15,13 +15,13 @@ use rackwright_ground::deployment_keys::deployment_key_purpose;
 use rackwright_ground::text::{CODE_MAX, SENTENCE_MAX, cut};
 use rackwright_ground::user_data;
 use rackwright_lifecycle::{Claim, Effect, EventKind, NodeId, Outcome};
+use rackwright_spread as spread;
 use rackwright_store::{AgentSession, DeploymentKeys, EffectRow, EventRow, NodeRecord, Scope, StoreError};
 use secrecy::ExposeSecret as _;
 
 use super::{erase, uefi_variables};
 use crate::effect_result::EffectResult;
 use crate::runner::finish_effect;
-use crate::spread;
 
 /// Label of the UEFI boot entry that an image write sets.
 const BOOT_ENTRY: &str = "Rackwright";

@@ -18,7 +18,7 @@ pub fn asked_at(permits: &[Permit]) -> Option<Timestamp> {
 /// peaks.
 ///
 /// Where agents serve each other, a write needs no permit. Instead each replica's claim table grants at most four chunks of
-/// an image from the image servers at once, or fewer if `at_once` or the bandwidth allow fewer machines (`crate::spread`).
+/// an image from the image servers at once, or fewer if `at_once` or the bandwidth allow fewer machines (the crate `spread`).
 /// Nothing limits agents that write without others (old ramdisk, port in use, too little memory), indexes, and agents that
 /// have not reached the control plane for 30 s.
 pub async fn needs(core: &Core, record: &NodeRecord, effect: Effect) -> Vec<Need> {

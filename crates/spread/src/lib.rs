@@ -4,6 +4,7 @@
 //! | module | content |
 //! |---|---|
 //! | `message` | messages of agents, compared with the image |
+//! | `stream` | the call by which agents claim chunks |
 //! | `record` | one image version: the claim table and the agents behind its numbers, without tasks and clocks |
 //! | `table` | the record shared by streams, with the task that sends grants |
 //! | `ticket` | the part of a job that lets an agent serve and ask others |
@@ -11,8 +12,11 @@
 //! Everything is in memory, and each replica has its own tables. Agents of different replicas do not know each other, so each
 //! table takes its own copy from the image servers. A lost table costs traffic only.
 
+#![forbid(unsafe_code)]
+
 mod message;
 mod record;
+mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -37,6 +41,7 @@ use tokio::sync::mpsc;
 
 pub use message::{Message, MessageError, read};
 pub use record::{AgentReport, OwnReport, RackReport, SpreadReport, ToAgent, WrongBytes};
+pub use stream::claim;
 pub use table::{Joined, Table};
 pub use ticket::peers;
 

@@ -1,4 +1,4 @@
-//! The stream by which an agent that writes an image claims chunks. The rules are in `rackwright_nodes::spread`.
+//! The stream by which an agent that writes an image claims chunks. The rules are in the other modules.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,11 @@ use rackwright_api::v1::chunk_message::Message as Up;
 use rackwright_ground::agents::Session;
 use rackwright_ground::api_error::ApiError;
 use rackwright_ground::core::Core;
-use rackwright_nodes::spread::{self, Asking, Joined, ToAgent};
 use rackwright_store::{Scope, StoreError};
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
+
+use crate::{self as spread, Asking, Joined, ToAgent};
 
 /// Time limit for the first message.
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
@@ -22,7 +23,7 @@ type Incoming = Streaming<v1::ChunkMessage>;
 ///
 /// # Errors
 /// The agent has no session here, its first message does not fit its job, or the session ends meanwhile.
-pub(super) async fn claim(
+pub async fn claim(
     core: &Arc<Core>,
     asking: Asking,
     mut incoming: Incoming,
