@@ -105,7 +105,6 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "api",
             "ground",
             "identity",
-            "image",
             "ipmi",
             "lifecycle",
             "netboot",
