@@ -13,6 +13,7 @@
 //! table takes its own copy from the image servers. A lost table costs traffic only.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod message;
 mod record;
