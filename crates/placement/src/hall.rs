@@ -8,7 +8,7 @@ use super::links::{Mask, low};
 use super::profile::{self, Profile};
 use super::request::{Placement, SpineShare};
 use super::rule::Wirings;
-use super::spec::{self, ClusterId, HallFault, HallSpec, LabelKind, NodeId, PodId, SkuId, UnitId};
+use super::spec::{self, ClusterId, HallFault, HallSpec, LabelKind, NodeId, NodeSpec, PodId, SkuId, UnitId};
 
 /// The state of a node for placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,15 +206,22 @@ impl Hall {
 
     fn place_nodes(&mut self) {
         let mut known: HashMap<Profile, u32> = HashMap::new();
+        // Nodes of one rack are neighbours and mostly alike.
+        let mut last: Option<(&NodeSpec, u32)> = None;
         for (i, node) in self.spec.nodes.iter().enumerate() {
             let Some(at) = node.unit else { continue };
-            let profile = profile::of(&self.spec, node);
             self.has_impaired |= node.impaired;
             let next = known.len() as u32;
-            let index = *known.entry(profile).or_insert_with_key(|profile| {
-                self.profiles.push(profile.clone());
-                next
-            });
+            let index = match last {
+                Some((other, index)) if profile::are_alike(other, node) => index,
+                _ => *known
+                    .entry(profile::of(&self.spec, node))
+                    .or_insert_with_key(|profile| {
+                        self.profiles.push(profile.clone());
+                        next
+                    }),
+            };
+            last = Some((node, index));
             let unit = &mut self.units[at.at()];
             let place = unit.nodes.len() as u32;
             unit.nodes.push(i as u32);

@@ -71,17 +71,23 @@ fn line(spec: &HallSpec, from: DomainId) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(from), |at| spec.domains[at.at()].parent).map(|d| d.0)
 }
 
-/// Load on every domain if only the supplies in `alive` work. They share the load evenly, rounded up at each domain.
-fn loads(spec: &HallSpec, watts: u64, alive: &[DomainId]) -> BTreeMap<u32, u64> {
-    let mut supplies: BTreeMap<u32, u64> = BTreeMap::new();
-    for &psu in alive {
-        for domain in line(spec, psu) {
-            *supplies.entry(domain).or_default() += 1;
-        }
-    }
+/// Load on every domain if only the supplies in `alive` work, by domain. They share the load evenly, rounded up at each
+/// domain.
+fn loads(spec: &HallSpec, watts: u64, alive: &[DomainId]) -> Vec<(u32, u64)> {
+    let mut domains: Vec<u32> = alive.iter().flat_map(|psu| line(spec, *psu)).collect();
+    domains.sort_unstable();
     let all = alive.len().max(1) as u64;
-    let load = |n: u64| (watts * n).div_ceil(all);
-    supplies.into_iter().map(|(d, n)| (d, load(n))).collect()
+    let load = |supplies: &[u32]| (supplies[0], (watts * supplies.len() as u64).div_ceil(all));
+    domains.chunk_by(|one, other| one == other).map(load).collect()
+}
+
+/// Whether two nodes have the same profile, because they are the same but for name and unit.
+pub(super) fn are_alike(one: &NodeSpec, other: &NodeSpec) -> bool {
+    one.sku == other.sku
+        && one.psus == other.psus
+        && one.cooling == other.cooling
+        && one.labels == other.labels
+        && one.impaired == other.impaired
 }
 
 /// Computes the profile of `node`.
@@ -92,7 +98,8 @@ pub(super) fn of(spec: &HallSpec, node: &NodeSpec) -> Profile {
     let normal = loads(spec, sku.watts, &node.psus);
     let mut rises = Vec::new();
     let mut survives = true;
-    for &feed in normal.keys().filter(|&&d| spec.domains[d as usize].feed) {
+    let fed = normal.iter().map(|(domain, _)| *domain);
+    for feed in fed.clone().filter(|d| spec.domains[*d as usize].feed) {
         let lives = |psu: &DomainId| line(spec, *psu).all(|d| d != feed);
         let alive: Vec<_> = node.psus.iter().copied().filter(lives).collect();
         if alive.is_empty() || alive.len() < sku.psus_needed as usize {
@@ -100,14 +107,15 @@ pub(super) fn of(spec: &HallSpec, node: &NodeSpec) -> Profile {
             continue;
         }
         for (domain, load) in loads(spec, sku.watts, &alive) {
-            let before = normal.get(&domain).copied().unwrap_or(0);
+            let before = normal.binary_search_by_key(&domain, |(domain, _)| *domain);
+            let before = before.map_or(0, |at| normal[at].1);
             if load > before {
                 let watts = load - before;
                 rises.push(Rise { domain, feed, watts });
             }
         }
     }
-    let circuits = normal.keys().copied().filter(|&d| spec.domains[d as usize].circuit);
+    let circuits = fed.filter(|d| spec.domains[*d as usize].circuit).collect();
     let mut heat: BTreeMap<u32, u64> = BTreeMap::new();
     for (unit, watts) in &node.cooling {
         *heat.entry(unit.0).or_default() += watts;
@@ -121,8 +129,8 @@ pub(super) fn of(spec: &HallSpec, node: &NodeSpec) -> Profile {
     Profile {
         sku: node.sku.0,
         strips,
-        circuits: circuits.collect(),
-        loads: normal.into_iter().collect(),
+        circuits,
+        loads: normal,
         rises,
         survives,
         heat: heat.into_iter().collect(),

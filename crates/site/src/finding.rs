@@ -147,6 +147,11 @@ impl Sink {
         self.errors > 0
     }
 
+    /// Whether nothing was added.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.errors + self.warnings == 0
+    }
+
     /// The place in words, such as `site.yaml:12`.
     #[must_use]
     pub fn place(&self, at: Spot) -> String {

@@ -558,19 +558,26 @@ fn lacking_uplinks(site: &Site, layout: &Layout, pod: &LaidPod, unit: Unit, usua
 /// The first spine of a pod with fewer cables to a core than usual, and the fault in words.
 fn lacking_cores(site: &Site, layout: &Layout, pod: &LaidPod) -> Option<(SwitchId, String)> {
     let positions = &layout.fabrics[pod.fabric];
-    let mut pairs: BTreeMap<(SwitchId, SwitchId), u32> = BTreeMap::new();
+    let usual = positions.cables_per_core;
+    // Rails may share a spine.
+    let mut lacking: BTreeMap<(SwitchId, SwitchId), u32> = BTreeMap::new();
     for (rail, spines) in positions.spines.get(&pod.number)? {
         for (place, spine) in spines.iter().enumerate() {
             let Some(spine) = spine else { continue };
-            for core in positions.cores.get(&(*rail, place)).into_iter().flatten() {
-                pairs.insert((*spine, *core), layout.wiring.cables(*spine, *core));
+            let cores = positions.cores.get(&(*rail, place)).map_or(&[][..], Vec::as_slice);
+            if layout.wiring.above(*spine).eq(cores.iter().map(|core| (*core, usual))) {
+                continue;
+            }
+            for core in cores {
+                let cables = layout.wiring.cables(*spine, *core);
+                if cables < usual {
+                    lacking.insert((*spine, *core), cables);
+                }
             }
         }
     }
-    let usual = positions.cables_per_core;
-    let lacking: Vec<_> = pairs.into_iter().filter(|(_, cables)| *cables < usual).collect();
-    let ((spine, core), cables) = *lacking.first()?;
-    let more: u32 = lacking.iter().skip(1).map(|(_, cables)| usual - cables).sum();
+    let ((spine, core), cables) = lacking.pop_first()?;
+    let more: u32 = lacking.values().map(|cables| usual - cables).sum();
     let words = cable_words(site, spine, Some(core), (cables, usual));
     Some((spine, with_more(words, more)))
 }

@@ -2,25 +2,50 @@
 //!
 //! A site of 100,000 nodes has millions of cables. So labels are stored once, and a bit marks each port that has a cable.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::collections::hash_map::{self, HashMap};
+use std::hash::BuildHasher as _;
+use std::num::NonZero;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
-use super::fabric::{check_pair, end};
-use super::fields::{Entry, Fields};
-use super::table::{MAX_ITEMS, NameIndex};
-use super::{Draft, Sections, item_fields};
-use crate::finding::Sink;
-use crate::model::{Cable, FabricId, FabricPurpose, Port, Switch, SwitchId};
+use foldhash::quality::RandomState;
+
+use super::fabric::{LastDevice, check_pair, end};
+use super::fields::{Entry, Fields, NameCycle};
+use super::pattern::NameList;
+use super::table::MAX_ITEMS;
+use super::{Draft, Item, Sections, item_fields};
+use crate::finding::{Limits, Sink};
+use crate::model::{Cable, FabricId, FabricPurpose, Port, Site, Switch, SwitchId};
+
+/// Fewest items for which further threads are worth their start.
+const ITEMS_OF_A_THREAD: usize = 500;
+/// Most threads that read cables.
+const MOST_THREADS: usize = 8;
 
 /// The cables of a site during the reading of the files.
 #[derive(Debug, Default)]
 struct Cables {
     entries: Vec<Entry>,
-    /// The source entry of each cable of the site.
+    cables: Vec<Cable>,
+    /// The source entry of each cable.
     from: Vec<u32>,
-    labels: NameIndex,
-    used: UsedPorts,
+    /// The hash of each label.
+    hashes: Vec<u64>,
+    hasher: RandomState,
     /// Ends at ports that have a cable already.
     second: Vec<End>,
+    names: ItemNames,
+}
+
+/// The names of the present item. Their memory is used for all items.
+#[derive(Debug, Default)]
+struct ItemNames {
+    labels: NameList,
+    a: NameCycle,
+    b: NameCycle,
 }
 
 /// One end of a cable, as read. Ordered by port, then by position in the file.
@@ -32,36 +57,34 @@ struct End {
     entry: u32,
 }
 
-/// Ports that have a cable, one bit each.
-#[derive(Debug, Default)]
+/// Ports that have a cable, one bit each. Several threads may mark ports.
 struct UsedPorts {
     /// By node.
-    hcas: Vec<[u64; 4]>,
+    hcas: Vec<[AtomicU64; 4]>,
     /// By switch. Empty before the first cable.
-    switches: Vec<Vec<u64>>,
+    switches: Vec<OnceLock<Box<[AtomicU64]>>>,
 }
 
 impl UsedPorts {
-    /// Marks a port of a device in the draft. Returns false if the port is marked already.
-    fn mark(&mut self, draft: &Draft, port: Port) -> bool {
-        let (words, number): (&mut [u64], usize) = match port {
-            Port::Hca { node, hca } => {
-                self.hcas.resize(draft.site.nodes.len(), [0; 4]);
-                (self.hcas[node.index()].as_mut_slice(), usize::from(hca))
-            }
+    fn none(site: &Site) -> Self {
+        Self {
+            hcas: site.nodes.iter().map(|_| Default::default()).collect(),
+            switches: site.switches.iter().map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    /// Marks a port. Returns false if the port is marked already.
+    fn mark(&self, site: &Site, port: Port) -> bool {
+        let (words, number): (&[AtomicU64], usize) = match port {
+            Port::Hca { node, hca } => (&self.hcas[node.index()], usize::from(hca)),
             Port::Switch { switch, port } => {
-                self.switches.resize(draft.site.switches.len(), Vec::new());
-                let words = &mut self.switches[switch.index()];
-                if words.is_empty() {
-                    *words = vec![0; usize::from(draft.site.switch(switch).ports) / 64 + 1];
-                }
-                (words.as_mut_slice(), usize::from(port))
+                let words = usize::from(site.switch(switch).ports) / 64 + 1;
+                let none = || (0..words).map(|_| AtomicU64::new(0)).collect();
+                (self.switches[switch.index()].get_or_init(none), usize::from(port))
             }
         };
-        let (word, bit) = (&mut words[number / 64], 1_u64 << (number % 64));
-        let free = *word & bit == 0;
-        *word |= bit;
-        free
+        let bit = 1_u64 << (number % 64);
+        words[number / 64].fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 }
 
@@ -106,20 +129,95 @@ impl Connected {
 }
 
 pub(super) fn read_cables(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
-    let mut cables = Cables::default();
-    for item in sections.of("cables") {
-        if let Some(fields) = item_fields("cables", *item, sink) {
-            cables.read(draft, fields);
-        }
-    }
+    let items = sections.of("cables");
+    let threads = (items.len() / ITEMS_OF_A_THREAD).min(MOST_THREADS);
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(threads);
+    let together = (threads > 1).then(|| Cables::read_together(draft, items, threads, sink));
+    let mut cables = together
+        .flatten()
+        .unwrap_or_else(|| Cables::read_in_order(draft, items, sink));
+    draft.site.cables = std::mem::take(&mut cables.cables);
     cables.join_fabrics(draft, sink);
+    cables.check_labels(draft, sink);
     cables.check_second(draft, sink);
 }
 
 impl Cables {
-    fn read(&mut self, draft: &mut Draft, mut fields: Fields<'_, '_>) {
-        let labels = fields.own_names("label");
-        let (a, b) = (fields.need_names("a"), fields.need_names("b"));
+    fn read_in_order(draft: &Draft, items: &[Item<'_>], sink: &mut Sink) -> Self {
+        let (mut cables, used) = (Self::default(), UsedPorts::none(&draft.site));
+        for item in items {
+            if let Some(fields) = item_fields("cables", *item, sink) {
+                cables.read(draft, &used, fields);
+            }
+        }
+        cables
+    }
+
+    /// Reads with several threads. `None`: something is wrong or a limit is near, so that the order of the items matters.
+    fn read_together(draft: &Draft, items: &[Item<'_>], threads: usize, sink: &mut Sink) -> Option<Self> {
+        let left = sink.names_left()?;
+        let (used, hasher, stop) = (
+            UsedPorts::none(&draft.site),
+            RandomState::default(),
+            AtomicBool::new(false),
+        );
+        let read = |items: &[Item<'_>]| {
+            let mut sink = Sink::within(Vec::new(), Limits { names: left });
+            let mut cables = Self {
+                hasher: hasher.clone(),
+                ..Self::default()
+            };
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 && i == items.len() / 16 {
+                    cables.reserve_as_before(16);
+                }
+                if let Some(fields) = item_fields("cables", *item, &mut sink) {
+                    cables.read(draft, &used, fields);
+                }
+                if !sink.is_empty() || !cables.second.is_empty() || stop.load(Ordering::Relaxed) {
+                    stop.store(true, Ordering::Relaxed);
+                    return None;
+                }
+            }
+            Some((cables, left - sink.names_left()?))
+        };
+        let read = &read;
+        let parts: Option<Vec<(Self, usize)>> = thread::scope(|scope| {
+            let parts = items.chunks(items.len().div_ceil(threads));
+            let readers: Vec<_> = parts.map(|items| scope.spawn(move || read(items))).collect();
+            readers.into_iter().map(|reader| reader.join().ok().flatten()).collect()
+        });
+        let mut parts = parts?.into_iter();
+        let (mut all, mut names) = parts.next()?;
+        for (part, of_part) in parts {
+            names += of_part;
+            let before = all.entries.len() as u32;
+            all.from.extend(part.from.iter().map(|entry| before + entry));
+            all.entries.extend(part.entries);
+            all.cables.extend(part.cables);
+            all.hashes.extend(part.hashes);
+        }
+        if names > left || all.cables.len() > MAX_ITEMS {
+            return None;
+        }
+        sink.take_names(Some(names));
+        Some(all)
+    }
+
+    /// Takes memory for this many times the cables so far: lists that grow step by step are copied.
+    fn reserve_as_before(&mut self, times: usize) {
+        let cables = self.cables.len().saturating_mul(times);
+        self.cables.reserve(cables);
+        self.from.reserve(cables);
+        self.hashes.reserve(cables);
+    }
+
+    fn read(&mut self, draft: &Draft, used: &UsedPorts, mut fields: Fields<'_, '_>) {
+        let mut names = std::mem::take(&mut self.names);
+        fields.own_names_into("label", &mut names.labels);
+        fields.need_names_into("a", &mut names.a);
+        fields.need_names_into("b", &mut names.b);
+        let ItemNames { labels, a, b } = &names;
         for (field, len) in [("a", a.len()), ("b", b.len())] {
             fields.distributes(field, len, labels.len());
         }
@@ -129,13 +227,17 @@ impl Cables {
         } else {
             labels.len()
         };
-        let mut labels = labels.into_iter();
+        let mut last = [LastDevice::default(); 2];
         for i in 0..count {
-            let one = a.get(i).and_then(|text| end(draft, &entry, "a", text, sink));
-            let other = b.get(i).and_then(|text| end(draft, &entry, "b", text, sink));
+            let one = a
+                .get(i)
+                .and_then(|text| end(draft, &entry, "a", text, &mut last[0], sink));
+            let other = b
+                .get(i)
+                .and_then(|text| end(draft, &entry, "b", text, &mut last[1], sink));
             let (cable, from) = (self.from.len() as u32, self.entries.len() as u32);
             for (field, port) in [("a", one), ("b", other)] {
-                if let Some(port) = port.filter(|port| !self.used.mark(draft, *port)) {
+                if let Some(port) = port.filter(|port| !used.mark(&draft.site, *port)) {
                     self.second.push(End {
                         port,
                         cable,
@@ -147,40 +249,59 @@ impl Cables {
             if let (Some(one), Some(other)) = (one, other) {
                 check_pair(draft, &entry, one, other, sink);
             }
-            let Some(label) = labels.next() else { continue };
-            if self.is_new(draft, &entry, &label, sink) {
-                self.from.push(from);
-                // A cable with an invalid end keeps its place, so that ids and names stay in step.
-                let nowhere = Port::Switch {
-                    switch: SwitchId::NONE,
-                    port: 0,
-                };
-                draft.site.cables.push(Cable {
-                    label: label.into(),
-                    a: one.unwrap_or(nowhere),
-                    b: other.unwrap_or(nowhere),
-                });
+            let Some(label) = labels.get(i) else { continue };
+            if self.cables.len() >= MAX_ITEMS {
+                entry.error(sink, "", "there are too many items", "");
+                break;
             }
+            self.from.push(from);
+            self.hashes.push(self.hasher.hash_one(label));
+            // A cable with an invalid end keeps its place, so that ids and names stay in step.
+            let nowhere = Port::Switch {
+                switch: SwitchId::NONE,
+                port: 0,
+            };
+            self.cables.push(Cable {
+                label: label.into(),
+                a: one.unwrap_or(nowhere),
+                b: other.unwrap_or(nowhere),
+            });
         }
         self.entries.push(entry);
+        self.names = names;
     }
 
-    /// Enters a label into the index. Returns false and adds a finding if the label is taken.
-    fn is_new(&mut self, draft: &Draft, entry: &Entry, label: &str, sink: &mut Sink) -> bool {
-        let cables = &draft.site.cables;
-        if cables.len() >= MAX_ITEMS {
-            entry.error(sink, "", "there are too many items", "");
-            return false;
+    /// Reports labels that several cables have.
+    fn check_labels(&mut self, draft: &Draft, sink: &mut Sink) {
+        // One sort of hashes is faster than a map of labels. Equal hashes are rare unless labels are equal.
+        let mut hashes = std::mem::take(&mut self.hashes);
+        hashes.sort_unstable();
+        let several: HashSet<u64> = hashes
+            .windows(2)
+            .filter(|pair| pair[0] == pair[1])
+            .map(|pair| pair[0])
+            .collect();
+        drop(hashes);
+        if several.is_empty() {
+            return;
         }
-        let label_at = |cable: u32| &*cables[cable as usize].label;
-        let Some(first) = self.labels.add(label, cables.len() as u32, label_at) else {
-            return true;
-        };
-        let first = self.entries.get(self.from[first as usize] as usize).unwrap_or(entry);
-        let place = sink.place(first.spot("name"));
-        let what = format!("a cable named {label} exists already, at {place}");
-        entry.error(sink, "name", what, "rename one of them");
-        false
+        let mut first: HashMap<&str, u32> = HashMap::new();
+        for (cable, from) in draft.site.cables.iter().zip(&self.from) {
+            let label = &*cable.label;
+            if !several.contains(&self.hasher.hash_one(label)) {
+                continue;
+            }
+            match first.entry(label) {
+                hash_map::Entry::Vacant(free) => {
+                    free.insert(*from);
+                }
+                hash_map::Entry::Occupied(first) => {
+                    let place = sink.place(self.entries[*first.get() as usize].spot("label"));
+                    let what = format!("a cable named {label} exists already, at {place}");
+                    self.entries[*from as usize].error(sink, "label", what, "rename one of them");
+                }
+            }
+        }
     }
 
     /// Gives each switch without a fabric the fabric of the switches that it is connected to, reports cables between two

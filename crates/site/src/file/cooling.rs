@@ -1,6 +1,6 @@
 //! Sections `cooling_units` and `cooling_loops`.
 
-use super::fields::{Cycle, Fields};
+use super::fields::{Fields, NameCycle};
 use super::names::fill;
 use super::nodes::addresses;
 use super::quantity::Unit;
@@ -69,12 +69,12 @@ fn read_unit(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         }
         if draft.cooling_units.add(sink, entry, name) {
             draft.site.cooling_units.push(CoolingUnit {
-                name: name.as_str().into(),
+                name: name.into(),
                 room,
                 rack: rack.map(RackId),
                 bmc: bmcs
                     .get(i)
-                    .map(|bmc| fill(bmc, name, racks.get(i).map_or("", String::as_str)).into()),
+                    .map(|bmc| fill(bmc, name, racks.get(i).unwrap_or("")).into()),
                 ..unit.clone()
             });
         }
@@ -141,20 +141,14 @@ fn read_loop(draft: &mut Draft, mut fields: Fields<'_, '_>) {
     let units = loop_units(draft, entry, id, &units, sink);
     let racks = loop_racks(draft, entry, id, &racks, sink);
     draft.site.loops.push(CoolingLoop {
-        name: name.as_str().into(),
+        name: name.into(),
         units,
         racks,
         flow_lpm,
     });
 }
 
-fn loop_units(
-    draft: &mut Draft,
-    entry: usize,
-    id: LoopId,
-    names: &Cycle<String>,
-    sink: &mut Sink,
-) -> Vec<CoolingUnitId> {
+fn loop_units(draft: &mut Draft, entry: usize, id: LoopId, names: &NameCycle, sink: &mut Sink) -> Vec<CoolingUnitId> {
     let entry = draft.loops.entry_at(entry);
     let mut units = Vec::new();
     for name in names.iter() {
@@ -183,7 +177,7 @@ fn loop_units(
     units
 }
 
-fn loop_racks(draft: &mut Draft, entry: usize, id: LoopId, names: &Cycle<String>, sink: &mut Sink) -> Vec<RackId> {
+fn loop_racks(draft: &mut Draft, entry: usize, id: LoopId, names: &NameCycle, sink: &mut Sink) -> Vec<RackId> {
     let entry = draft.loops.entry_at(entry);
     let mut racks = Vec::new();
     for name in names.iter() {

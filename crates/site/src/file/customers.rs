@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::fields::{Cycle, Fields};
+use super::fields::{Fields, NameCycle};
 use super::quantity::Unit;
 use super::table::Table;
 use super::{Draft, Sections, item_fields};
@@ -30,7 +30,7 @@ fn read_customer(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         );
     }
     let customer = Customer {
-        name: names.first().map(|name| name.as_str().into()).unwrap_or_default(),
+        name: names.first().map(Into::into).unwrap_or_default(),
         contracted_watts: fields.number("contracted_watts", Unit::Watts, 0.0..=1e10),
         redundancy: fields
             .choice("redundancy", &Redundancy::ALL, Redundancy::name)
@@ -92,7 +92,7 @@ fn resolve(
     customers: &Table,
     entry: usize,
     field: &str,
-    names: &Cycle<String>,
+    names: &NameCycle,
     sink: &mut Sink,
 ) -> Vec<u32> {
     let entry = customers.entry_at(entry);

@@ -35,7 +35,7 @@ fn read_fabric(draft: &mut Draft, mut fields: Fields<'_, '_>) {
     for (i, name) in names.iter().enumerate() {
         if draft.fabrics.add(sink, number, name) {
             draft.site.fabrics.push(Fabric {
-                name: name.as_str().into(),
+                name: name.into(),
                 purpose: purposes.get(i).copied().unwrap_or(usual),
             });
         }
@@ -141,7 +141,7 @@ fn read_switch(draft: &mut Draft, mut fields: Fields<'_, '_>) {
             );
         }
         draft.site.switches.push(Switch {
-            name: name.as_str().into(),
+            name: name.into(),
             rack,
             unit,
             rail: numbers.rails.get(i).map(|rail| *rail as u8),
@@ -219,8 +219,39 @@ fn switch_guids(fields: &mut Fields<'_, '_>, items: usize) -> Option<Guids> {
     Guids::read(fields, "guid", tree, items)
 }
 
+/// The device of the end before, in a list of ends.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LastDevice(Option<Device>);
+
+#[derive(Debug, Clone, Copy)]
+enum Device {
+    Node(u32),
+    Switch(u32),
+}
+
+impl LastDevice {
+    fn find(&mut self, draft: &Draft, name: &str) -> Option<Device> {
+        let node = |last| draft.nodes.get_near(name, last).map(Device::Node);
+        let switch = |last| draft.switches.get_near(name, last).map(Device::Switch);
+        let found = match self.0 {
+            Some(Device::Node(last)) => node(last).or_else(|| switch(0)),
+            Some(Device::Switch(last)) => switch(last).or_else(|| node(0)),
+            None => switch(0).or_else(|| node(0)),
+        };
+        self.0 = found.or(self.0);
+        found
+    }
+}
+
 /// The port that an end of a cable names.
-pub(super) fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -> Option<Port> {
+pub(super) fn end(
+    draft: &Draft,
+    entry: &Entry,
+    field: &str,
+    text: &str,
+    last: &mut LastDevice,
+    sink: &mut Sink,
+) -> Option<Port> {
     let Some((device, port)) = text.rsplit_once('/') else {
         entry.error(
             sink,
@@ -230,31 +261,26 @@ pub(super) fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &
         );
         return None;
     };
-    if let Some(id) = draft.switches.get(device) {
-        let switch = draft.site.switch(SwitchId(id));
-        return match port.parse::<u16>() {
-            Ok(port) if (1..=switch.ports).contains(&port) => Some(Port::Switch {
-                switch: SwitchId(id),
-                port,
-            }),
-            _ => {
-                let what = format!("{device} has no port {port}");
-                entry.error(sink, field, what, format!("the switch has ports 1 to {}", switch.ports));
-                None
-            }
-        };
-    }
-    let Some(id) = draft.nodes.get(device) else {
-        if !draft.nodes.lost && !draft.switches.lost {
-            let names = draft.nodes.names().chain(draft.switches.names());
-            let fix = match sink.may_search().then(|| nearest(device, names)).flatten() {
-                Some(suggestion) => format!("did you mean `{suggestion}`?"),
-                None => "describe it, or name a node or a switch that exists".to_owned(),
+    let id = match last.find(draft, device) {
+        Some(Device::Node(id)) => id,
+        Some(Device::Switch(id)) => {
+            let switch = draft.site.switch(SwitchId(id));
+            return match port.parse::<u16>() {
+                Ok(port) if (1..=switch.ports).contains(&port) => Some(Port::Switch {
+                    switch: SwitchId(id),
+                    port,
+                }),
+                _ => {
+                    let what = format!("{device} has no port {port}");
+                    entry.error(sink, field, what, format!("the switch has ports 1 to {}", switch.ports));
+                    None
+                }
             };
-            let what = format!("there is no node or switch named `{}`", shown(device));
-            entry.error(sink, field, what, fix);
         }
-        return None;
+        None => {
+            unknown_device(draft, entry, field, device, sink);
+            return None;
+        }
     };
     let sku = draft.site.nodes[id as usize].sku;
     if sku.is_none() {
@@ -273,6 +299,19 @@ pub(super) fn end(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &
         node: NodeId(id),
         hca: hca? as u8,
     })
+}
+
+fn unknown_device(draft: &Draft, entry: &Entry, field: &str, device: &str, sink: &mut Sink) {
+    if draft.nodes.lost || draft.switches.lost {
+        return;
+    }
+    let names = draft.nodes.names().chain(draft.switches.names());
+    let fix = match sink.may_search().then(|| nearest(device, names)).flatten() {
+        Some(suggestion) => format!("did you mean `{suggestion}`?"),
+        None => "describe it, or name a node or a switch that exists".to_owned(),
+    };
+    let what = format!("there is no node or switch named `{}`", shown(device));
+    entry.error(sink, field, what, fix);
 }
 
 /// Checks that a cable connects two devices, one of them a switch.

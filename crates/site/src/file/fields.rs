@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use rackwright_yaml::{Key, Tree, Value};
 
 use super::names;
-use super::pattern::{self, Fault};
+use super::pattern::{self, Fault, NameList};
 use super::quantity::{self, Unit};
 use super::suggestion::nearest;
 use crate::finding::{Sink, Spot};
@@ -73,6 +73,24 @@ impl<T> Cycle<T> {
     }
 
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.0.iter()
+    }
+}
+
+/// Names for the items of one entry, which repeat as in [`Cycle`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct NameCycle(NameList);
+
+impl NameCycle {
+    pub(crate) fn get(&self, i: usize) -> Option<&str> {
+        self.0.get(i.checked_rem(self.0.len())?)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter()
     }
 }
@@ -408,21 +426,27 @@ impl<'t, 's> Fields<'t, 's> {
     }
 
     /// The names of the entry's items. Empty if they are missing or invalid.
-    pub(crate) fn own_names(&mut self, name: &'static str) -> Vec<String> {
-        let Some(text) = self.need_text(name) else {
-            return Vec::new();
-        };
-        let names = self.expand(name, text);
-        if !self.are_names(name, &names) {
-            return Vec::new();
-        }
-        self.items = names.len();
+    pub(crate) fn own_names(&mut self, name: &'static str) -> NameList {
+        let mut names = NameList::default();
+        self.own_names_into(name, &mut names);
         names
     }
 
+    /// As [`Self::own_names`], into a list whose former names go.
+    pub(crate) fn own_names_into(&mut self, name: &'static str, names: &mut NameList) {
+        names.clear();
+        let Some(text) = self.need_text(name) else { return };
+        self.expand_into(name, text, names);
+        if self.are_names(name, names.iter()) {
+            self.items = names.len();
+        } else {
+            names.clear();
+        }
+    }
+
     /// Whether all texts of a field are names. Adds a finding if not.
-    pub(crate) fn are_names<'n>(&mut self, field: &str, texts: impl IntoIterator<Item = &'n String>) -> bool {
-        let fault = texts.into_iter().find_map(|text| names::fault(text));
+    pub(crate) fn are_names<'n>(&mut self, field: &str, texts: impl IntoIterator<Item = &'n str>) -> bool {
+        let fault = texts.into_iter().find_map(names::fault);
         match fault {
             Some(what) => {
                 self.error(field, what, names::FIX);
@@ -432,16 +456,23 @@ impl<'t, 's> Fields<'t, 's> {
         }
     }
 
-    fn expand(&mut self, field: &str, text: &str) -> Vec<String> {
-        let Some(left) = self.sink.names_left() else {
-            return Vec::new();
-        };
-        let (what, fix) = match pattern::expand(text, left.min(pattern::MAX_NAMES)) {
-            Ok(names) => {
+    /// The names of a pattern, into a list whose former names go. Empty if the pattern is invalid.
+    fn expand_into(&mut self, field: &str, text: &str, names: &mut NameList) {
+        names.clear();
+        let Some(left) = self.sink.names_left() else { return };
+        let (what, fix) = match pattern::expand_into(text, left.min(pattern::MAX_NAMES), names) {
+            Ok(()) => {
                 self.sink.take_names(Some(names.len()));
-                return names;
+                return;
             }
             Err(Fault::Unreadable(why)) => (why, "patterns look like gpu-[001-032] or rack-[1-4]*8".to_owned()),
+            Err(Fault::TooLong) => (
+                format!(
+                    "`{text:.80}` gives names of more than {} MiB together",
+                    pattern::MAX_TEXT >> 20
+                ),
+                "write shorter names, or correct the numbers of the pattern".to_owned(),
+            ),
             Err(Fault::TooMany) if left < pattern::MAX_NAMES => {
                 self.sink.take_names(None);
                 let all = self.sink.limits().names;
@@ -455,56 +486,76 @@ impl<'t, 's> Fields<'t, 's> {
                 "divide this pattern into several, or correct its numbers".to_owned(),
             ),
         };
+        names.clear();
         self.error(field, what, fix);
-        Vec::new()
     }
 
     /// Names of other objects, as one pattern or a list of patterns.
-    pub(crate) fn names(&mut self, name: &'static str) -> Cycle<String> {
+    pub(crate) fn names(&mut self, name: &'static str) -> NameCycle {
         match self.take(name) {
             Some(tree) => self.names_in(name, tree),
-            None => Cycle::none(),
+            None => NameCycle::default(),
         }
     }
 
-    pub(crate) fn need_names(&mut self, name: &'static str) -> Cycle<String> {
-        match self.need(name) {
-            Some(tree) => self.names_in(name, tree),
-            None => Cycle::none(),
+    pub(crate) fn need_names(&mut self, name: &'static str) -> NameCycle {
+        let mut names = NameCycle::default();
+        self.need_names_into(name, &mut names);
+        names
+    }
+
+    /// As [`Self::need_names`], into a list whose former names go.
+    pub(crate) fn need_names_into(&mut self, name: &'static str, names: &mut NameCycle) {
+        names.0.clear();
+        if let Some(tree) = self.need(name) {
+            self.names_in_into(name, tree, &mut names.0);
         }
     }
 
-    pub(crate) fn names_in(&mut self, name: &str, tree: &'t Tree) -> Cycle<String> {
-        let trees = match &tree.value {
-            Value::List(items) => items,
-            _ => std::slice::from_ref(tree),
+    pub(crate) fn names_in(&mut self, name: &str, tree: &'t Tree) -> NameCycle {
+        let mut names = NameList::default();
+        self.names_in_into(name, tree, &mut names);
+        NameCycle(names)
+    }
+
+    fn names_in_into(&mut self, name: &str, tree: &'t Tree, all: &mut NameList) {
+        let Value::List(trees) = &tree.value else {
+            match self.scalar(name, tree) {
+                Some(text) => self.expand_into(name, text, all),
+                None => all.clear(),
+            }
+            return;
         };
-        let mut all = Vec::new();
+        all.clear();
+        let mut names = NameList::default();
         for tree in trees {
-            let Some(text) = self.scalar(name, tree) else {
-                return Cycle::none();
-            };
-            let mut names = self.expand(name, text);
+            names.clear();
+            if let Some(text) = self.scalar(name, tree) {
+                self.expand_into(name, text, &mut names);
+            }
             if names.is_empty() {
-                return Cycle::none();
+                all.clear();
+                return;
             }
-            if all.len() + names.len() > pattern::MAX_NAMES {
-                let what = format!("this list gives more than {} names", pattern::MAX_NAMES);
+            if all.len() + names.len() > pattern::MAX_NAMES || all.bytes() + names.bytes() > pattern::MAX_TEXT {
+                let (most, mebibytes) = (pattern::MAX_NAMES, pattern::MAX_TEXT >> 20);
+                let what =
+                    format!("this list gives more than {most} names, or names of more than {mebibytes} MiB together");
                 self.error(name, what, "give fewer names");
-                return Cycle::none();
+                all.clear();
+                return;
             }
-            all.append(&mut names);
+            all.append(&names);
         }
-        Cycle(all)
     }
 
     /// The texts of a field with placeholders. Empty if one of the placeholders does not exist, which adds a finding.
-    pub(crate) fn with_placeholders(&mut self, field: &str, texts: Cycle<String>, has_rack: bool) -> Cycle<String> {
+    pub(crate) fn with_placeholders(&mut self, field: &str, texts: NameCycle, has_rack: bool) -> NameCycle {
         let fault = texts.iter().find_map(|text| names::placeholder_fault(text, has_rack));
         match fault {
             Some((what, fix)) => {
                 self.error(field, what, fix);
-                Cycle::none()
+                NameCycle::default()
             }
             None => texts,
         }

@@ -26,6 +26,8 @@ mod table;
 
 use std::collections::HashSet;
 
+use foldhash::quality::RandomState;
+
 use rackwright_yaml::{Tree, Value};
 
 use self::fields::Fields;
@@ -214,7 +216,8 @@ impl Places {
 /// The names of a pattern, for tests of what is written. `None`: the reader refuses the pattern.
 #[cfg(test)]
 pub(crate) fn expand_pattern(text: &str) -> Option<Vec<String>> {
-    pattern::expand(text, MAX_PATTERN_NAMES).ok()
+    let names = pattern::expand(text, MAX_PATTERN_NAMES).ok()?;
+    Some(names.iter().map(str::to_owned).collect())
 }
 
 /// The beginning of the first file.
@@ -283,7 +286,7 @@ fn site_name(sections: &Sections<'_>, trees: &Trees, sink: &mut Sink) -> Box<str
                 let what = format!("the site is described twice, first at {}", sink.place(*first));
                 entry.error(sink, "", what, "remove one of them");
             }
-            (None, Some(own)) => name = Some((entry.spot(""), own.as_str().into())),
+            (None, Some(own)) => name = Some((entry.spot(""), own.into())),
             (None, None) => {}
         }
     }
@@ -398,11 +401,11 @@ struct Draft {
     switches: Table,
     customers: Table,
     /// Outlets in use.
-    plugs: HashSet<Plug>,
+    plugs: HashSet<Plug, RandomState>,
     /// Positions of the domains before sorting.
     domain_order: Vec<u32>,
     /// GUIDs in use.
-    guids: HashSet<u64>,
+    guids: HashSet<u64, RandomState>,
     /// Ports of Ethernet switches in use, as `SWITCH/PORT`.
     ethernet: HashSet<String>,
     /// Occupied rack units, one bit each.
@@ -435,9 +438,9 @@ impl Draft {
             fabrics: table("fabrics", "a fabric"),
             switches: table("switches", "a switch"),
             customers: table("customers", "a customer"),
-            plugs: HashSet::new(),
+            plugs: HashSet::default(),
             domain_order: Vec::new(),
-            guids: HashSet::new(),
+            guids: HashSet::default(),
             ethernet: HashSet::new(),
             taken_units: Vec::new(),
             hcas_lost: false,

@@ -16,6 +16,10 @@ pub(super) const FIX: &str = "use 1 to 63 letters, digits and `-_.:`, with a let
 
 /// Why a text is not a name. `None`: it has 1 to 63 letters, digits and `-_.:`, with a letter or digit first.
 pub(super) fn fault(name: &str) -> Option<String> {
+    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':');
+    if name.len() <= MAX_NAME && name.bytes().all(is_usual) && name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return None;
+    }
     let Some(first) = name.chars().next() else {
         return Some("the name is empty".to_owned());
     };
@@ -77,10 +81,26 @@ pub(super) fn placeholder_fault(text: &str, has_rack: bool) -> Option<(String, S
 
 /// Replaces `{name}` and `{rack}` in a name.
 pub(super) fn fill<'a>(text: &'a str, name: &str, rack: &str) -> Cow<'a, str> {
-    if text.contains('{') {
-        Cow::Owned(text.replace("{name}", name).replace("{rack}", rack))
-    } else {
-        Cow::Borrowed(text)
+    let Some((before, mut rest)) = text.split_once('{') else {
+        return Cow::Borrowed(text);
+    };
+    let mut filled = String::with_capacity(text.len() + name.len().max(rack.len()));
+    filled.push_str(before);
+    loop {
+        let (value, after) = if let Some(after) = rest.strip_prefix("name}") {
+            (name, after)
+        } else if let Some(after) = rest.strip_prefix("rack}") {
+            (rack, after)
+        } else {
+            ("{", rest)
+        };
+        filled.push_str(value);
+        let Some((between, next)) = after.split_once('{') else {
+            filled.push_str(after);
+            return Cow::Owned(filled);
+        };
+        filled.push_str(between);
+        rest = next;
     }
 }
 
@@ -108,6 +128,21 @@ mod tests {
         }
         let (what, _) = placeholder_fault("c-{rack}", false).unwrap();
         assert_eq!(what, "`{rack}` stands for the rack, but this item has none");
+    }
+
+    #[test]
+    fn placeholders_are_replaced() {
+        let filled = |text| fill(text, "gpu-1", "r7").into_owned();
+        for (text, expected) in [
+            ("plain", "plain"),
+            ("{name}", "gpu-1"),
+            ("{rack}-pdu-{name}/1", "r7-pdu-gpu-1/1"),
+            ("{rack}{rack}", "r7r7"),
+            ("a{unit}{", "a{unit}{"),
+            ("", ""),
+        ] {
+            assert_eq!(filled(text), expected, "{text}");
+        }
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use rackwright_yaml::{Key, Tree, Value};
 
-use super::fields::{Cycle, Entry, Fields};
+use super::fields::{Cycle, Entry, Fields, NameCycle};
 use super::guids::Guids;
 use super::names::{self, fill};
+use super::pattern::NameList;
 use super::rooms::MAX_UNITS;
 use super::{Draft, Sections, item_fields};
 use crate::finding::Sink;
@@ -26,15 +27,15 @@ pub(super) fn read(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) 
 
 /// The individual values of the nodes of one entry.
 struct Row {
-    racks: Cycle<String>,
+    racks: NameCycle,
     units: Cycle<u32>,
     /// By PSU. An empty cycle: the PSU is not plugged in.
-    psus: Option<Vec<Cycle<String>>>,
-    bmcs: Cycle<String>,
+    psus: Option<Vec<NameCycle>>,
+    bmcs: NameCycle,
     /// By HCA: the GUIDs of the nodes.
     guids: Vec<(String, Guids)>,
     /// By network card: `SWITCH/PORT`.
-    ethernet: Vec<(String, Cycle<String>)>,
+    ethernet: Vec<(String, NameCycle)>,
 }
 
 fn read_nodes(draft: &mut Draft, mut fields: Fields<'_, '_>) {
@@ -69,7 +70,7 @@ fn read_nodes(draft: &mut Draft, mut fields: Fields<'_, '_>) {
     draft.nodes.lost |= names.is_empty();
     for (i, name) in names.iter().enumerate() {
         let entry = draft.nodes.entry_at(number);
-        let rack_name = row.racks.get(i).map_or("", String::as_str);
+        let rack_name = row.racks.get(i).unwrap_or("");
         let rack = match rack_name {
             "" => RackId::NONE,
             name => RackId(draft.racks.find(sink, entry, "rack", name)),
@@ -78,7 +79,7 @@ fn read_nodes(draft: &mut Draft, mut fields: Fields<'_, '_>) {
             continue;
         }
         let node = Node {
-            name: name.as_str().into(),
+            name: name.into(),
             sku: skus.get(i).copied().unwrap_or(SkuId::NONE),
             rack,
             unit: row.units.get(i).copied().unwrap_or(0) as u16,
@@ -93,13 +94,16 @@ fn read_nodes(draft: &mut Draft, mut fields: Fields<'_, '_>) {
 }
 
 /// The outlets of the PSUs. `None`: not given or unknown.
-fn psus(fields: &mut Fields<'_, '_>, has_power: bool, names: &[String]) -> Option<Vec<Cycle<String>>> {
+fn psus(fields: &mut Fields<'_, '_>, has_power: bool, names: &NameList) -> Option<Vec<NameCycle>> {
     let tree = fields.take("psus");
     if tree.is_none() && has_power {
-        let what = match (names, fields.written("name")) {
-            ([], _) => "`psus` is missing".to_owned(),
-            ([name], _) => format!("node {name} has no PSU plugged in"),
-            (many, written) => format!("{} nodes ({written}) have no PSU plugged in", grouped(many.len())),
+        let what = match (names.first(), names.len()) {
+            (None, _) => "`psus` is missing".to_owned(),
+            (Some(name), 1) => format!("node {name} has no PSU plugged in"),
+            (Some(_), many) => {
+                let written = fields.written("name");
+                format!("{} nodes ({written}) have no PSU plugged in", grouped(many))
+            }
         };
         fields.lacks("psus", what, "add `psus`");
     }
@@ -120,7 +124,7 @@ fn psus(fields: &mut Fields<'_, '_>, has_power: bool, names: &[String]) -> Optio
         let field = format!("psus[{i}]");
         fields.part(&field, tree.at);
         if tree.value == Value::Null {
-            psus.push(Cycle::none());
+            psus.push(NameCycle::default());
             continue;
         }
         let outlets = fields.names_in(&field, tree);
@@ -133,7 +137,7 @@ fn psus(fields: &mut Fields<'_, '_>, has_power: bool, names: &[String]) -> Optio
     Some(psus)
 }
 
-fn bmcs(fields: &mut Fields<'_, '_>, items: usize) -> Cycle<String> {
+fn bmcs(fields: &mut Fields<'_, '_>, items: usize) -> NameCycle {
     let bmcs = addresses_with(
         fields,
         true,
@@ -152,14 +156,14 @@ fn bmcs(fields: &mut Fields<'_, '_>, items: usize) -> Cycle<String> {
 }
 
 /// Addresses of services. Empty if one of them is invalid.
-pub(super) fn addresses(fields: &mut Fields<'_, '_>, has_rack: bool) -> Cycle<String> {
+pub(super) fn addresses(fields: &mut Fields<'_, '_>, has_rack: bool) -> NameCycle {
     addresses_with(fields, has_rack, &["https://"], "https://HOST[:PORT][/BASE]")
 }
 
-fn addresses_with(fields: &mut Fields<'_, '_>, has_rack: bool, schemes: &[&str], example: &str) -> Cycle<String> {
+fn addresses_with(fields: &mut Fields<'_, '_>, has_rack: bool, schemes: &[&str], example: &str) -> NameCycle {
     let bmcs = fields.names("bmc");
     let bmcs = fields.with_placeholders("bmc", bmcs, has_rack);
-    let good = |bmc: &String| {
+    let good = |bmc: &str| {
         let host = schemes
             .iter()
             .find_map(|scheme| bmc.strip_prefix(scheme))
@@ -172,7 +176,7 @@ fn addresses_with(fields: &mut Fields<'_, '_>, has_rack: bool, schemes: &[&str],
             format!("`{bmc}` is not a BMC address"),
             format!("write it like {example}"),
         );
-        return Cycle::none();
+        return NameCycle::default();
     }
     bmcs
 }
@@ -196,7 +200,7 @@ fn guids(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Guids)> {
 }
 
 /// Reads `eth0: leaf-1/swp[1-8]`.
-fn ethernet(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Cycle<String>)> {
+fn ethernet(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, NameCycle)> {
     let Some(tree) = fields.take("ethernet") else {
         return Vec::new();
     };
@@ -327,17 +331,22 @@ fn plugs(
             continue;
         }
         let outlet = fill(outlet, name, rack_name);
-        let field = format!("psus[{psu}]");
-        let plug = find_outlet(draft, entry, &field, &outlet, sink);
+        let field = || format!("psus[{psu}]");
+        let before = draft
+            .site
+            .nodes
+            .last()
+            .and_then(|node| node.psus.get(psu).copied().flatten());
+        let plug = find_outlet(draft, entry, field, (&outlet, before), sink);
         if let Some(plug) = plug {
             if !draft.plugs.insert(plug) {
                 let what = format!("outlet {outlet} is in use already");
-                entry.error(sink, &field, what, "each outlet feeds one PSU");
+                entry.error(sink, &field(), what, "each outlet feeds one PSU");
             }
             let at = draft.site.domain(plug.pdu).rack;
             if at.is_some_and(|at| at != rack && !at.is_none() && !rack.is_none()) {
                 let what = format!("{} is in another rack than the node", draft.site.domain(plug.pdu).name);
-                entry.warning(sink, &field, what, "check whether this is the right PDU");
+                entry.warning(sink, &field(), what, "check whether this is the right PDU");
             }
         }
         plugs.push(plug);
@@ -345,21 +354,30 @@ fn plugs(
     plugs.into()
 }
 
-fn find_outlet(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -> Option<Plug> {
+/// `field` names the field for a finding, `before` is the outlet of the same PSU of the node before.
+fn find_outlet(
+    draft: &Draft,
+    entry: &Entry,
+    field: impl Fn() -> String,
+    (text, before): (&str, Option<Plug>),
+    sink: &mut Sink,
+) -> Option<Plug> {
     let Some((pdu, outlet)) = text.rsplit_once('/') else {
-        entry.error(sink, field, format!("`{text}` is not an outlet"), "write PDU/OUTLET");
+        entry.error(sink, &field(), format!("`{text}` is not an outlet"), "write PDU/OUTLET");
         return None;
     };
-    let pdu = DomainId(draft.domains.find(sink, entry, field, pdu));
-    if pdu.is_none() {
+    let last = before.map_or(0, |before| before.pdu.0);
+    let Some(pdu) = draft.domains.get_near(pdu, last).map(DomainId) else {
+        // Adds the finding.
+        draft.domains.find(sink, entry, &field(), pdu);
         return None;
-    }
+    };
     let domain = draft.site.domain(pdu);
     let Some(layout) = domain.layout else {
         // A PDU without outlets already has its own finding.
         if !domain.kind.has_outlets() {
             let what = format!("{} is a {} and has no outlets", domain.name, domain.kind.name());
-            entry.error(sink, field, what, "connect the PSU to a rack-pdu or a power-shelf");
+            entry.error(sink, &field(), what, "connect the PSU to a rack-pdu or a power-shelf");
         }
         return None;
     };
@@ -377,7 +395,7 @@ fn find_outlet(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut
         let what = format!("{} has no outlet {outlet}", domain.name);
         entry.error(
             sink,
-            field,
+            &field(),
             what,
             format!(
                 "there are {} outlets, from {} to {}",
@@ -404,14 +422,14 @@ fn port_guids(
     for ((name, of_hca), hca) in row.guids.iter().zip(hcas) {
         let value = of_hca.of(i);
         let entry = draft.nodes.entry_at(number);
-        let field = format!("guids.{name}");
+        let field = || format!("guids.{name}");
         match (value, hca) {
-            (None, _) => entry.error(sink, &field, "the GUID exceeds 64 bits", "use a smaller step"),
+            (None, _) => entry.error(sink, &field(), "the GUID exceeds 64 bits", "use a smaller step"),
             (Some(value), Some(hca)) => {
                 if !draft.guids.insert(value) {
                     entry.error(
                         sink,
-                        &field,
+                        &field(),
                         format!("GUID {value:#018x} is given twice"),
                         "give each port its own GUID",
                     );

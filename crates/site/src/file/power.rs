@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_yaml::{Tree, Value};
 
-use super::fields::{Cycle, Entry, Fields};
+use super::fields::{Cycle, Entry, Fields, NameCycle};
 use super::names::{fill, shown};
 use super::nodes::addresses;
 use super::quantity::Unit;
@@ -50,9 +50,9 @@ fn read_layouts(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
         };
         let entry = draft.layouts.enter(fields.finish());
         draft.layouts.lost |= names.is_empty();
-        for name in &names {
+        for name in names.iter() {
             if draft.layouts.add(sink, entry, name) {
-                let (name, outlets) = (name.as_str().into(), outlets.clone());
+                let (name, outlets) = (name.into(), outlets.clone());
                 draft.site.layouts.push(OutletLayout { name, outlets });
             }
         }
@@ -85,7 +85,7 @@ fn outlets<'t>(fields: &mut Fields<'t, '_>, tree: &'t Tree) -> Vec<Outlet> {
             return Vec::new();
         }
         for (i, name) in names.iter().enumerate() {
-            if outlets.iter().any(|other| *other.name == **name) {
+            if outlets.iter().any(|other| *other.name == *name) {
                 entry.error(
                     fields.sink,
                     "name",
@@ -95,7 +95,7 @@ fn outlets<'t>(fields: &mut Fields<'t, '_>, tree: &'t Tree) -> Vec<Outlet> {
             }
             let phase = phases.get(i).copied().unwrap_or(Phase::All);
             outlets.push(Outlet {
-                name: name.as_str().into(),
+                name: name.into(),
                 phase,
                 amps: amps.get(i).copied().flatten(),
             });
@@ -109,7 +109,7 @@ fn phases(fields: &mut Fields<'_, '_>) -> Cycle<Phase> {
     let words = fields.names("phase");
     let mut phases = Vec::new();
     for i in 0..words.len() {
-        let word = words.get(i).map_or("", String::as_str);
+        let word = words.get(i).unwrap_or("");
         match Phase::ALL.iter().find(|phase| phase.name() == word) {
             Some(phase) => phases.push(*phase),
             None => {
@@ -173,19 +173,19 @@ fn read_domain(draft: &mut Draft, mut fields: Fields<'_, '_>, wires: &mut Vec<Wi
         if !draft.domains.add(sink, entry, name) {
             continue;
         }
-        let rack = racks.get(i).cloned();
-        let fill = |text: &String| fill(text, name, rack.as_deref().unwrap_or("")).into_owned();
+        let rack = racks.get(i).map(str::to_owned);
+        let fill = |text: &str| fill(text, name, rack.as_deref().unwrap_or("")).into_owned();
         let parent = parents.get(i).map(fill);
         let bmc = bmcs.get(i).map(|bmc| fill(bmc).into());
         wires.push(Wire {
             is_broken: kind.is_none() || (has_parent && parent.is_none()),
             feed: feed.clone(),
-            layout: layout.names.get(i).cloned(),
+            layout: layout.names.get(i).map(str::to_owned),
             parent,
             rack,
         });
         draft.site.domains.push(PowerDomain {
-            name: name.as_str().into(),
+            name: name.into(),
             bmc,
             phase: phases.get(i).copied().unwrap_or(Phase::All),
             layout: layout.id,
@@ -301,7 +301,7 @@ fn rating(fields: &mut Fields<'_, '_>) -> Rating {
 
 struct LayoutRef {
     id: Option<LayoutId>,
-    names: Cycle<String>,
+    names: NameCycle,
 }
 
 /// Outlets, given by the names of layouts or as a list.
@@ -309,7 +309,7 @@ fn layout(fields: &mut Fields<'_, '_>, kind: Option<DomainKind>, draft: &mut Dra
     // A domain of an unknown kind has unknown outlets, so references to them give no findings.
     let none = LayoutRef {
         id: kind.is_none().then_some(LayoutId::NONE),
-        names: Cycle::none(),
+        names: NameCycle::default(),
     };
     let tree = match kind.is_some_and(DomainKind::has_outlets) {
         true => fields.need("outlets"),
@@ -342,7 +342,7 @@ fn layout(fields: &mut Fields<'_, '_>, kind: Option<DomainKind>, draft: &mut Dra
     });
     LayoutRef {
         id: Some(LayoutId::of(draft.site.layouts.len() - 1)),
-        names: Cycle::none(),
+        names: NameCycle::default(),
     }
 }
 

@@ -24,9 +24,9 @@ pub(super) fn read_rooms(draft: &mut Draft, sections: &Sections<'_>, sink: &mut 
         draft.rooms.lost |= names.is_empty();
         for (i, name) in names.iter().enumerate() {
             if draft.rooms.add(sink, entry, name) {
-                parents.push(parent.get(i).cloned());
+                parents.push(parent.get(i).map(str::to_owned));
                 draft.site.rooms.push(Room {
-                    name: name.as_str().into(),
+                    name: name.into(),
                     parent: None,
                 });
             }
@@ -115,7 +115,7 @@ pub(super) fn read_racks(draft: &mut Draft, sections: &Sections<'_>, sink: &mut 
             if draft.racks.add(sink, entry, name) {
                 draft.taken_units.push([0; 2]);
                 draft.site.racks.push(Rack {
-                    name: name.as_str().into(),
+                    name: name.into(),
                     room: RoomId(room),
                     ..rack.clone()
                 });

@@ -37,7 +37,7 @@ pub(super) fn read(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) 
             let Some((sku, _)) = skus.get(i) else { continue };
             if draft.skus.add(sink, entry, name) {
                 draft.site.skus.push(Sku {
-                    name: name.as_str().into(),
+                    name: name.into(),
                     ..sku.clone()
                 });
             }
@@ -229,7 +229,7 @@ fn hca<'t>(fields: &mut Fields<'t, '_>, path: &str, tree: &'t Tree) -> Vec<(Stri
         if !fields.are_names(path, names.iter()) {
             return Vec::new();
         }
-        return names.iter().map(|name| (name.clone(), None)).collect();
+        return names.iter().map(|name| (name.to_owned(), None)).collect();
     }
     let Some(mut hca) = fields.nested_in(path, tree) else {
         return Vec::new();
@@ -237,7 +237,7 @@ fn hca<'t>(fields: &mut Fields<'t, '_>, path: &str, tree: &'t Tree) -> Vec<(Stri
     let names = hca.own_names("name");
     let rail = hca.need_integer("rail", 0..=255);
     hca.finish();
-    names.into_iter().map(|name| (name, rail.or(Some(0)))).collect()
+    names.iter().map(|name| (name.to_owned(), rail.or(Some(0)))).collect()
 }
 
 fn inventory(fields: &mut Fields<'_, '_>) -> BTreeMap<String, u32> {

@@ -1,12 +1,10 @@
 //! All objects of one kind during the reading of a site: their names and source entries.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
-
 use super::fields::Entry;
 use super::names::{NO_PLACEHOLDERS, shown};
 use super::suggestion::nearest;
 use crate::finding::Sink;
+use crate::model::Ids;
 
 /// Stands for an object that could not be found.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -18,7 +16,7 @@ pub(super) const MAX_ITEMS: usize = 1 << 23;
 pub(crate) struct Table {
     /// The kind with its article, such as `a rack`.
     what: &'static str,
-    ids: HashMap<Box<str>, u32>,
+    ids: Ids,
     names: Vec<Box<str>>,
     entries: Vec<Entry>,
     /// The source entry of each object.
@@ -31,7 +29,7 @@ impl Table {
     pub(crate) fn new(what: &'static str) -> Self {
         Self {
             what,
-            ids: HashMap::new(),
+            ids: Ids::default(),
             names: Vec::new(),
             entries: Vec::new(),
             from: Vec::new(),
@@ -86,6 +84,13 @@ impl Table {
         self.ids.get(name).copied()
     }
 
+    /// As [`Self::get`]. Names in patterns often follow one another as objects do: `last` is the id that was found before.
+    pub(crate) fn get_near(&self, name: &str, last: u32) -> Option<u32> {
+        let is_it = |id: &u32| self.names.get(*id as usize).is_some_and(|other| **other == *name);
+        let near = [last, last.wrapping_add(1)].into_iter().find(is_it);
+        near.filter(|_| !name.is_empty()).or_else(|| self.get(name))
+    }
+
     /// The names of all objects.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|name| &**name)
@@ -133,12 +138,12 @@ impl Table {
         }
     }
 
-    pub(crate) fn into_ids(self) -> HashMap<Box<str>, u32> {
+    pub(crate) fn into_ids(self) -> Ids {
         self.ids
     }
 
     /// The ids by name, and the source entries.
-    pub(crate) fn into_parts(self) -> (HashMap<Box<str>, u32>, Origins) {
+    pub(crate) fn into_parts(self) -> (Ids, Origins) {
         let (entries, from) = (self.entries, self.from);
         (self.ids, Origins { entries, from })
     }
@@ -155,81 +160,5 @@ impl Origins {
     pub(crate) fn of(&self, id: u32) -> Option<&Entry> {
         let entry = *self.from.get(id as usize)?;
         self.entries.get(entry as usize)
-    }
-}
-
-/// The positions of names in a list that holds the names. It takes a few bytes for each, unlike a map with names of its
-/// own.
-#[derive(Debug, Default)]
-pub(crate) struct NameIndex {
-    /// Positions, each at or after the place that its tag gives. The length is a power of two.
-    slots: Vec<Slot>,
-    used: usize,
-    hasher: RandomState,
-}
-
-/// The position of a name. The tag is the lower half of the name's hash: names with different tags need no comparison, and
-/// a wider table needs no names.
-#[derive(Debug, Clone, Copy)]
-struct Slot {
-    tag: u32,
-    /// `NONE`: the slot is free.
-    position: u32,
-}
-
-const FREE: Slot = Slot { tag: 0, position: NONE };
-
-impl NameIndex {
-    /// Adds the position of a name. If the name has a position already, returns it and adds nothing. `name_at` is the
-    /// name at a position.
-    pub(crate) fn add<'n>(&mut self, name: &str, position: u32, name_at: impl Fn(u32) -> &'n str) -> Option<u32> {
-        if (self.used + 1) * 4 > self.slots.len() * 3 {
-            let wider = vec![FREE; (self.slots.len() * 2).max(16)];
-            let before = std::mem::replace(&mut self.slots, wider);
-            for known in before.into_iter().filter(|known| known.position != NONE) {
-                let place = self.place(known.tag, |_| false);
-                self.slots[place] = known;
-            }
-        }
-        let tag = self.hasher.hash_one(name) as u32;
-        let place = self.place(tag, |known| name_at(known) == name);
-        match self.slots[place].position {
-            NONE => {
-                self.slots[place] = Slot { tag, position };
-                self.used += 1;
-                None
-            }
-            known => Some(known),
-        }
-    }
-
-    /// The place of a name with this tag: that of its position, or the free place for it. At least one place is free.
-    fn place(&self, tag: u32, is_it: impl Fn(u32) -> bool) -> usize {
-        let last = self.slots.len() - 1;
-        let mut place = tag as usize & last;
-        while self.slots[place].position != NONE && !(self.slots[place].tag == tag && is_it(self.slots[place].position))
-        {
-            place = (place + 1) & last;
-        }
-        place
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::NameIndex;
-
-    #[test]
-    fn each_name_has_the_position_that_it_was_added_with() {
-        let names: Vec<String> = (0..1000).map(|number| format!("c{number}")).collect();
-        let name_at = |position: u32| names[position as usize].as_str();
-        let mut index = NameIndex::default();
-        for (position, name) in (0..).zip(&names) {
-            assert_eq!(index.add(name, position, name_at), None, "{name}");
-            assert_eq!(index.add(name, 7, name_at), Some(position), "{name}");
-        }
-        for (position, name) in (0..).zip(&names) {
-            assert_eq!(index.add(name, 7, name_at), Some(position), "{name}");
-        }
     }
 }

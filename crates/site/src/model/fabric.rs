@@ -1,6 +1,7 @@
 //! Planned switches and cables.
 
 use serde::Serialize;
+use smol_str::SmolStr;
 
 use super::ids::{FabricId, NodeId, RackId, SwitchId};
 
@@ -157,8 +158,8 @@ pub enum Port {
 /// A cable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cable {
-    /// The text on the label. Unique.
-    pub label: Box<str>,
+    /// The text on the label. Unique. A site has millions of labels, and most are short: these need no memory of their own.
+    pub label: SmolStr,
     /// One end.
     pub a: Port,
     /// The other end.

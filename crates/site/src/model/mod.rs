@@ -15,6 +15,8 @@ mod summary;
 
 use std::collections::HashMap;
 
+use foldhash::quality::RandomState;
+
 use serde::Serialize;
 
 pub use cooling::{CoolingKind, CoolingLoop, CoolingUnit};
@@ -153,11 +155,14 @@ pub struct Site {
 /// Ids by name. The tables are never iterated, so their order has no effect.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
-    pub(crate) nodes: HashMap<Box<str>, u32>,
-    pub(crate) switches: HashMap<Box<str>, u32>,
-    pub(crate) domains: HashMap<Box<str>, u32>,
-    pub(crate) customers: HashMap<Box<str>, u32>,
+    pub(crate) nodes: Ids,
+    pub(crate) switches: Ids,
+    pub(crate) domains: Ids,
+    pub(crate) customers: Ids,
 }
+
+/// A table of ids by name.
+pub(crate) type Ids = HashMap<Box<str>, u32, RandomState>;
 
 /// Defines `$one(id)`, `$ids()` and, for kinds with a lookup by name, `$named(name)`.
 macro_rules! lists {
