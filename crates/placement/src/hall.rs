@@ -97,6 +97,18 @@ pub(super) struct Traits {
     circuits: (u32, u32),
     pub survives: bool,
     pub impaired: bool,
+    /// The kinds of the profile's labels below [`Self::KINDS`], one bit each.
+    kinds: u32,
+}
+
+impl Traits {
+    /// Number of kinds of labels that traits know.
+    pub const KINDS: u32 = u32::BITS;
+
+    /// Whether the profile has a label of a kind below [`Self::KINDS`].
+    pub fn has(self, kind: LabelKind) -> bool {
+        self.kinds & 1 << kind.0 != 0
+    }
 }
 
 /// A pod and the links above its spines.
@@ -278,11 +290,16 @@ impl Hall {
         for profile in &self.profiles {
             let first = self.circuits.len() as u32;
             self.circuits.extend(&profile.circuits);
+            let kinds = profile.labels.iter().map(|label| self.label_kinds[*label as usize].0);
+            let kinds = kinds
+                .filter(|kind| *kind < Traits::KINDS)
+                .fold(0, |all, kind| all | 1 << kind);
             self.traits.push(Traits {
                 sku: profile.sku,
                 circuits: (first, profile.circuits.len() as u32),
                 survives: profile.survives,
                 impaired: profile.impaired,
+                kinds,
             });
         }
     }

@@ -280,7 +280,8 @@ pub(super) struct Trial<'a> {
     slots: Vec<u32>,
     extras: Vec<Extra>,
     rises: Vec<ExtraRise>,
-    pub heat: HashMap<u32, u64>,
+    /// The heat added to each cooling unit. Empty before the first addition.
+    heat: Vec<u64>,
     labels: HashMap<u32, u32>,
     spread: &'a Spread<'a>,
 }
@@ -323,7 +324,7 @@ impl<'a> Trial<'a> {
             slots: Vec::new(),
             extras: Vec::new(),
             rises: Vec::new(),
-            heat: HashMap::new(),
+            heat: Vec::new(),
             labels: HashMap::new(),
             spread,
         }
@@ -362,6 +363,17 @@ impl<'a> Trial<'a> {
         })
     }
 
+    /// The heat added to a cooling unit.
+    pub fn heat_of(&self, unit: u32) -> u64 {
+        self.heat.get(unit as usize).copied().unwrap_or(0)
+    }
+
+    /// The heat added to each cooling unit that gets some.
+    pub fn heat(&self) -> impl Iterator<Item = (u32, u64)> {
+        let units = (0..).zip(self.heat.iter().copied());
+        units.filter(|(_, watts)| *watts > 0)
+    }
+
     /// The number of further nodes of this profile that every budget allows.
     pub fn room(&self, profile: &Profile) -> Room {
         let mut room = Room {
@@ -373,7 +385,7 @@ impl<'a> Trial<'a> {
         }
         for &(at, watts) in &profile.tight.heat {
             let unit = &self.ledger.heat[at as usize];
-            let used = unit.used + self.heat.get(&at).copied().unwrap_or(0);
+            let used = unit.used + self.heat_of(at);
             room.narrow(unit.capacity.saturating_sub(used), watts, || {
                 Constraint::Cooling(CoolingId(at))
             });
@@ -412,7 +424,7 @@ impl<'a> Trial<'a> {
     /// The number of further nodes that a cooling unit allows.
     pub fn cooling_room(&self, at: u32, watts: u64) -> u32 {
         let unit = &self.ledger.heat[at as usize];
-        let used = unit.used + self.heat.get(&at).copied().unwrap_or(0);
+        let used = unit.used + self.heat_of(at);
         let nodes = unit.capacity.saturating_sub(used).checked_div(watts);
         nodes.map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX))
     }
@@ -459,17 +471,16 @@ impl<'a> Trial<'a> {
 
     fn rise_entry(&mut self, domain: u32, feed: u32) -> &mut u64 {
         let first = self.entry(domain).first;
-        let places = std::iter::successors(Some(first).filter(|&f| f != NONE), |&at| {
-            Some(self.rises[at as usize].next).filter(|&n| n != NONE)
-        });
-        let known = places.into_iter().find(|&at| self.rises[at as usize].feed == feed);
-        let at = known.unwrap_or_else(|| {
+        let mut at = first;
+        while let Some(rise) = self.rises.get(at as usize).filter(|rise| rise.feed != feed) {
+            at = rise.next;
+        }
+        if at == NONE {
+            at = self.rises.len() as u32;
             let (watts, next) = (0, first);
             self.rises.push(ExtraRise { feed, watts, next });
-            let at = self.rises.len() as u32 - 1;
             self.entry(domain).first = at;
-            at
-        });
+        }
         &mut self.rises[at as usize].watts
     }
 
@@ -484,7 +495,10 @@ impl<'a> Trial<'a> {
             *self.rise_entry(rise.domain, rise.feed) += rise.watts * count;
         }
         for &(at, watts) in heat {
-            *self.heat.entry(at).or_insert(0) += watts * count;
+            if self.heat.is_empty() {
+                self.heat = vec![0; self.ledger.heat.len()];
+            }
+            self.heat[at as usize] += watts * count;
         }
         if !self.spread.is_empty() {
             for &label in profile.labels.iter().filter(|l| self.spread.most(**l).is_some()) {

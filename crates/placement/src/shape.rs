@@ -279,12 +279,7 @@ pub(super) fn assemble(hall: &Hall, request: Request, units: Vec<UnitShare>, cor
     };
     let mut power: Vec<_> = trial.loads().map(share).collect();
     power.sort_by_key(|p| p.domain);
-    let mut heat: Vec<_> = trial
-        .heat
-        .iter()
-        .map(|(&unit, &watts)| (CoolingId(unit), watts))
-        .collect();
-    heat.sort_unstable();
+    let heat = trial.heat().map(|(unit, watts)| (CoolingId(unit), watts)).collect();
     Placement {
         request,
         nodes,

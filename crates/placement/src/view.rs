@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::hall::{Group, Hall};
+use super::hall::{Group, Hall, Traits};
 use super::ledger::{Tenants, Trial};
 use super::links::Mask;
 use super::profile::Profile;
@@ -120,6 +120,17 @@ impl<'a> Spread<'a> {
 
     pub fn is_empty(&self) -> bool {
         self.limits.is_empty()
+    }
+
+    /// Whether the traits of a profile know each kind with a limit.
+    fn is_of_known_kinds(&self) -> bool {
+        self.limits.iter().all(|(kind, _)| kind.0 < Traits::KINDS)
+    }
+
+    /// The maximum number of nodes of a profile with these traits, if no other node has its labels.
+    fn most_of(&self, traits: Traits) -> u32 {
+        let limits = self.limits.iter().filter(|(kind, _)| traits.has(*kind));
+        limits.map(|limit| limit.1).min().unwrap_or(u32::MAX)
     }
 
     /// The maximum number of nodes under a label. `None`: no limit.
@@ -344,13 +355,24 @@ impl<'a> View<'a> {
 
     /// The same for some units. Returns false if no bound changed.
     pub fn tighten_some(&mut self, units: &[u32]) -> bool {
-        let trial = self.trial();
-        let room = |(profile, hosts): (&Profile, Mask)| trial.room(profile).nodes.min(hosts.count_ones());
-        let kept = |u: u32| self.kept_in(u).count_ones();
-        let rooms: Vec<u32> = units
-            .iter()
-            .map(|&u| kept(u) + self.groups(u).map(room).sum::<u32>())
-            .collect();
+        // Where no budget can run short, only the labels count, and the traits suffice for a new cluster.
+        let by_traits = !self.hall.tight && self.kept.is_empty() && self.spread.is_of_known_kinds();
+        let rooms: Vec<u32> = if by_traits {
+            let room = |(at, hosts): (u32, Mask)| {
+                let most = self.spread.most_of(self.hall.traits[at as usize]);
+                most.min(hosts.count_ones())
+            };
+            units
+                .iter()
+                .map(|&u| self.hosts_by_profile(u).map(room).sum())
+                .collect()
+        } else {
+            let trial = self.trial();
+            let room = |(profile, hosts): (&Profile, Mask)| trial.room(profile).nodes.min(hosts.count_ones());
+            let kept = |u: u32| self.kept_in(u).count_ones();
+            let all = |&u: &u32| kept(u) + self.groups(u).map(room).sum::<u32>();
+            units.iter().map(all).collect()
+        };
         let mut any = false;
         for (&unit, room) in units.iter().zip(rooms) {
             any |= room < self.caps[unit as usize];
@@ -384,15 +406,19 @@ impl<'a> View<'a> {
 
     /// Admitted free nodes of a unit, by profile.
     pub fn groups(&self, unit: u32) -> impl Iterator<Item = (&'a Profile, Mask)> + use<'a> {
-        let (hall, at) = (self.hall, unit as usize);
+        let hall = self.hall;
+        let groups = self.hosts_by_profile(unit);
+        groups.map(|(profile, hosts)| (&hall.profiles[profile as usize], hosts))
+    }
+
+    /// The same with the number of each profile.
+    fn hosts_by_profile(&self, unit: u32) -> impl Iterator<Item = (u32, Mask)> + use<'a> {
+        let (hall, at, sku) = (self.hall, unit as usize, self.request.sku.0);
         let unit = &hall.units[at];
         let hosts = self.admitted.as_ref().map_or(unit.free, |a| a[at]);
-        let some = move |g: &Group| (&hall.profiles[g.profile as usize], g.hosts & hosts);
-        let sku = self.request.sku.0;
-        unit.groups
-            .iter()
-            .map(some)
-            .filter(move |(profile, hosts)| *hosts != 0 && profile.sku == sku)
+        let some = move |g: &Group| (g.profile, g.hosts & hosts);
+        let groups = unit.groups.iter().map(some);
+        groups.filter(move |(profile, hosts)| *hosts != 0 && hall.traits[*profile as usize].sku == sku)
     }
 
     /// The reason why a node with this profile is not admitted.

@@ -129,7 +129,7 @@ impl Trial<'_> {
         }
         for (unit, terms) in units {
             let known = &self.ledger.heat[unit as usize];
-            let used = known.used + self.heat.get(&unit).copied().unwrap_or(0);
+            let used = known.used + self.heat_of(unit);
             let left = known.capacity.saturating_sub(used);
             rows.push(Row { left, terms });
         }

@@ -81,7 +81,7 @@ impl NameList {
     }
 }
 
-/// All names of a pattern in order, at most `most`.
+/// Replaces a list by all names of a pattern in order, at most `most`. The list's memory is used again.
 ///
 /// Brackets hold comma-separated items. An item is a word or a range of numbers. The numbers have leading zeros if the
 /// first number has some. With several brackets, the last varies fastest. `*N` at the end repeats each name N times.
@@ -89,16 +89,6 @@ impl NameList {
 /// # Errors
 /// The pattern is invalid, has more than `most` names, or its names have more than [`MAX_TEXT`] bytes. Time and memory
 /// stay bounded by both limits.
-pub(crate) fn expand(text: &str, most: usize) -> Result<NameList, Fault> {
-    let mut names = NameList::default();
-    expand_into(text, most, &mut names)?;
-    Ok(names)
-}
-
-/// As [`expand`], into a list whose former names go. The list's memory is used again.
-///
-/// # Errors
-/// As [`expand`].
 pub(crate) fn expand_into(text: &str, most: usize, names: &mut NameList) -> Result<(), Fault> {
     names.clear();
     let (body, times) = repeats(text)?;
@@ -118,6 +108,14 @@ pub(crate) fn expand_into(text: &str, most: usize, names: &mut NameList) -> Resu
             return Ok(());
         }
     }
+}
+
+/// The names of a pattern in a new list.
+#[cfg(test)]
+pub(crate) fn expand(text: &str, most: usize) -> Result<NameList, Fault> {
+    let mut names = NameList::default();
+    expand_into(text, most, &mut names)?;
+    Ok(names)
 }
 
 /// A part of a pattern, at its present text.
