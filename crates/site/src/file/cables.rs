@@ -367,3 +367,109 @@ impl Cables {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Draft, Sections, Source, fabric, nodes, read_trees, rooms, skus};
+    use super::*;
+
+    const HALL: &str = "\
+site: {name: test}
+rooms: [{name: hall}]
+racks: [{name: r1, room: hall, units: 100}]
+skus: [{name: gpu, rated_watts: 700, height_units: 1, psus: {count: 1, needed: 1}, hcas: [mlx5_0]}]
+nodes: [{name: 'gpu-[01-40]', sku: gpu, rack: r1, unit: '[1-40]', psus: [~]}]
+switches: [{name: 'leaf-[1-2]', role: leaf, ports: 40}, {name: spine, role: spine, ports: 40}]
+cables:
+";
+
+    /// The cables of a hall, read by three threads or in order, with all findings.
+    fn read(cables: &str, together: bool) -> (Option<Cables>, Vec<String>) {
+        let text = format!("{HALL}{cables}");
+        let mut sink = Sink::new(vec!["site.yaml".into()]);
+        let trees = read_trees(
+            &[Source {
+                name: "site.yaml",
+                text: &text,
+            }],
+            &mut sink,
+        );
+        let mut sections = Sections::default();
+        for tree in &trees.documents {
+            sections.collect(tree, &mut sink);
+        }
+        let mut draft = Draft::new(trees.whole, &sections);
+        rooms::read_rooms(&mut draft, &sections, &mut sink);
+        rooms::read_racks(&mut draft, &sections, &mut sink);
+        skus::read(&mut draft, &sections, &mut sink);
+        nodes::read(&mut draft, &sections, &mut sink);
+        fabric::read_switches(&mut draft, &sections, &mut sink);
+        assert_eq!((draft.site.nodes.len(), draft.site.switches.len()), (40, 3));
+        let mut sink = Sink::new(vec!["site.yaml".into()]);
+        let items = sections.of("cables");
+        let read = match together {
+            true => Cables::read_together(&draft, items, 3, &mut sink),
+            false => Some(Cables::read_in_order(&draft, items, &mut sink)),
+        };
+        let read = read.map(|mut cables| {
+            draft.site.cables.clone_from(&cables.cables);
+            cables.check_labels(&draft, &mut sink);
+            cables
+        });
+        let findings = sink.finish().list.iter().map(ToString::to_string).collect();
+        (read, findings)
+    }
+
+    fn items(numbers: std::ops::RangeInclusive<u32>) -> String {
+        let item = |n| format!("- {{label: c{n}, a: gpu-{n:02}/mlx5_0, b: leaf-1/{n}}}\n");
+        numbers.map(item).collect()
+    }
+
+    #[test]
+    fn several_threads_read_what_one_reads() {
+        let text = items(1..=30) + "- {label: 'u[1-2]', a: 'leaf-[1-2]/40', b: 'spine/[1-2]'}\n" + &items(31..=39);
+        let (one, findings) = read(&text, false);
+        let (several, findings_of_several) = read(&text, true);
+        assert_eq!((findings, findings_of_several), (Vec::new(), Vec::new()));
+        let (one, several) = (one.unwrap(), several.unwrap());
+        assert_eq!(one.cables.len(), 41);
+        assert_eq!((&one.cables, &one.from), (&several.cables, &several.from));
+        assert_eq!(one.entries.len(), several.entries.len());
+    }
+
+    #[test]
+    fn a_fault_is_left_to_one_thread() {
+        for (wrong, finding) in [
+            (
+                "- {label: x, a: gpu-40/mlx5_0, b: leaf-2/99}\n",
+                "leaf-2 has no port 99",
+            ),
+            (
+                "- {label: x, a: gpu-40/mlx5_0, b: leaf-3/1}\n",
+                "there is no node or switch named `leaf-3`",
+            ),
+            ("- {label: x, a: gpu-40/mlx5_0}\n", "`b` is missing"),
+        ] {
+            let text = items(1..=20) + wrong + &items(21..=30);
+            assert!(read(&text, true).0.is_none(), "{wrong}");
+            let (_, findings) = read(&text, false);
+            assert!(findings.len() == 1 && findings[0].contains(finding), "{findings:?}");
+        }
+        // A port that is used twice, by cables that different threads read.
+        let twice = items(1..=30) + "- {label: x, a: gpu-40/mlx5_0, b: leaf-1/1}\n";
+        assert!(read(&twice, true).0.is_none());
+        assert_eq!(read(&twice, false).0.unwrap().second.len(), 1);
+    }
+
+    #[test]
+    fn a_label_that_two_cables_have_is_named_with_both_places() {
+        let text = items(1..=20) + "- {label: c7, a: gpu-30/mlx5_0, b: leaf-1/30}\n" + &items(21..=29);
+        for together in [false, true] {
+            let (_, findings) = read(&text, together);
+            assert_eq!(
+                findings,
+                ["site.yaml:28:11: error: cables[20].label: a cable named c7 exists already, at site.yaml:14"]
+            );
+        }
+    }
+}

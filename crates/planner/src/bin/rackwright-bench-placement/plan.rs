@@ -1,5 +1,8 @@
 //! Measures the first plan of a cluster in the site of a generated file: where the time goes from the text to the names of
 //! nodes and cables.
+//!
+//! The plan is the same each time, so the shortest time counts: the rest of a longer time went to other programs of the
+//! machine. The time of the first plan is printed, too.
 
 use std::time::Instant;
 
@@ -16,6 +19,25 @@ const AIM: f64 = 2.0;
 /// Number of nodes of the cluster, at most half of the site.
 const CLUSTER: u32 = 4096;
 
+/// Number of plans.
+const TRIES: usize = 3;
+
+/// The steps of a plan, in milliseconds, and the plan's shape.
+struct Taken {
+    read: f64,
+    hall: f64,
+    place: f64,
+    names: f64,
+    fabrics: usize,
+    cluster: usize,
+}
+
+impl Taken {
+    fn total(&self) -> f64 {
+        self.read + self.hall + self.place + self.names
+    }
+}
+
 /// Plans a cluster and prints the time of each step. False: there is no plan, or the aim is missed.
 pub fn run(options: Options) -> bool {
     let nodes = options.nodes.unwrap_or(100_000);
@@ -23,52 +45,63 @@ pub fn run(options: Options) -> bool {
         customers: vec![("acme".to_owned(), Redundancy::None, false)],
         ..Request::new(ReferenceSku::DgxH100, nodes as usize)
     };
-    let text = match site_file(&request) {
-        Ok(text) => text,
+    let planned = site_file(&request).map_err(|error| error.to_string()).and_then(|text| {
+        let plans: Result<Vec<Taken>, String> = (0..TRIES)
+            .map(|_| plan(&text, CLUSTER.min(nodes.div_ceil(2))))
+            .collect();
+        plans
+    });
+    let plans = match planned {
+        Ok(plans) => plans,
         Err(error) => {
             eprintln!("rackwright-bench-placement: {error}");
             return false;
         }
     };
-    let started = Instant::now();
-    let mut last = started;
-    let mut step = || {
-        let now = Instant::now();
-        let ms = now.duration_since(std::mem::replace(&mut last, now)).as_secs_f64() * 1e3;
-        ms.round()
-    };
-    let name = "site.yaml";
-    let Some(site) = check(&[Source { name, text: &text }]).site else {
-        eprintln!("rackwright-bench-placement: the generated site has errors");
+    let first = plans.first().map_or(0.0, Taken::total);
+    let Some(best) = plans.iter().min_by(|one, other| one.total().total_cmp(&other.total())) else {
         return false;
     };
+    println!(
+        "{{\"bench\":\"plan\",\"nodes\":{nodes},\"fabrics\":{},\"cluster\":{},\"read_ms\":{:.0},\"hall_ms\":{:.0},\
+         \"place_ms\":{:.0},\"names_ms\":{:.0},\"total_ms\":{:.0},\"first_total_ms\":{first:.0}}}",
+        best.fabrics,
+        best.cluster,
+        best.read,
+        best.hall,
+        best.place,
+        best.names,
+        best.total()
+    );
+    best.total() <= AIM * 1e3 || nodes > 100_000
+}
+
+/// Plans a first cluster of this number of nodes in the site of a file.
+fn plan(text: &str, size: u32) -> Result<Taken, String> {
+    let mut last = Instant::now();
+    let mut step = || {
+        let now = Instant::now();
+        now.duration_since(std::mem::replace(&mut last, now)).as_secs_f64() * 1e3
+    };
+    let name = "site.yaml";
+    let site = check(&[Source { name, text }])
+        .site
+        .ok_or("the generated site has errors")?;
     let read = step();
-    let mut planner = match Planner::new(&site) {
-        Ok(planner) => planner,
-        Err(error) => {
-            eprintln!("rackwright-bench-placement: {error}");
-            return false;
-        }
-    };
+    let mut planner = Planner::new(&site).map_err(|error| error.to_string())?;
     let hall = step();
-    let size = CLUSTER.min(nodes.div_ceil(2));
-    let placement = match planner.place(Wish::plain(ClusterId(1), CustomerId(0), SkuId(0), size)) {
-        Ok(placement) => placement,
-        Err(refused) => {
-            eprintln!("rackwright-bench-placement: {refused}");
-            return false;
-        }
-    };
+    let placement = planner
+        .place(Wish::plain(ClusterId(1), CustomerId(0), SkuId(0), size))
+        .map_err(|refused| refused.to_string())?;
     let place = step();
     let named = planner.named(&placement);
     let names = step();
-    let seconds = started.elapsed().as_secs_f64();
-    println!(
-        "{{\"bench\":\"plan\",\"nodes\":{nodes},\"fabrics\":{},\"cluster\":{},\"read_ms\":{read},\"hall_ms\":{hall},\
-         \"place_ms\":{place},\"names_ms\":{names},\"total_ms\":{:.0}}}",
-        planner.hall().spec().trees().count(),
-        named.nodes.len(),
-        seconds * 1e3
-    );
-    seconds <= AIM || nodes > 100_000
+    Ok(Taken {
+        read,
+        hall,
+        place,
+        names,
+        fabrics: planner.hall().spec().trees().count(),
+        cluster: named.nodes.len(),
+    })
 }

@@ -1,4 +1,7 @@
-//! Measures the check of a generated site file: time, and the most memory that this process has had.
+//! Measures the check of a generated site file: time, and the most memory that this process has had during the first check.
+//!
+//! The check is the same each time, so the shortest time counts: the rest of a longer time went to other programs of the
+//! machine. The time of the first check is printed, too.
 
 use std::time::Instant;
 
@@ -9,6 +12,9 @@ use crate::Options;
 
 /// The aim for 100,000 nodes: seconds, and MiB of memory.
 const AIM: (f64, u64) = (2.0, 500);
+
+/// Number of checks.
+const TRIES: usize = 3;
 
 /// Checks a site file and prints the results. Runs first: the memory of a process never shrinks in this figure. False:
 /// the site has faults, or an aim is missed.
@@ -22,21 +28,26 @@ pub fn run(options: Options) -> bool {
         }
     };
     let name = "site.yaml";
-    let started = Instant::now();
-    let checked = rackwright_planner::check(&[Source { name, text: &text }]);
-    let seconds = started.elapsed().as_secs_f64();
+    let check = || {
+        let started = Instant::now();
+        let checked = rackwright_planner::check(&[Source { name, text: &text }]);
+        (checked, started.elapsed().as_secs_f64())
+    };
+    let (checked, first) = check();
     let peak = peak_mib();
+    let seconds = (1..TRIES).map(|_| check().1).fold(first, f64::min);
     let (switches, cables) = checked
         .site
         .as_ref()
         .map_or((0, 0), |site| (site.switches.len(), site.cables.len()));
     println!(
         "{{\"bench\":\"validation\",\"nodes\":{nodes},\"switches\":{switches},\"cables\":{cables},\"file_kib\":{},\
-         \"errors\":{},\"warnings\":{},\"check_ms\":{:.0},\"peak_mib\":{}}}",
+         \"errors\":{},\"warnings\":{},\"check_ms\":{:.0},\"first_check_ms\":{:.0},\"peak_mib\":{}}}",
         text.len() >> 10,
         checked.findings.errors,
         checked.findings.warnings,
         seconds * 1e3,
+        first * 1e3,
         peak.map_or_else(|| "null".to_owned(), |mib| mib.to_string())
     );
     let within = seconds <= AIM.0 && peak.is_none_or(|mib| mib <= AIM.1);
