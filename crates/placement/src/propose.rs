@@ -99,10 +99,15 @@ fn single_units(view: &View) -> Vec<Proposal> {
     fitting.into_iter().map(|f| proposal(view, Vec::new(), f.3)).collect()
 }
 
-/// Computes the cost, with all even units fully used and the odd one for the rest.
 fn proposal(view: &View, even: Vec<u32>, odd: u32) -> Proposal {
+    let cost = cost(view, &even, odd);
+    Proposal { cost, even, odd }
+}
+
+/// The cost, with all even units fully used and the odd one for the rest.
+fn cost(view: &View, even: &[u32], odd: u32) -> Cost {
     let (mut left, mut broken, mut fragments) = (view.size, 0, 0);
-    let mut pods = Vec::new();
+    let mut pods = Pods::default();
     for &unit in even.iter().chain([&odd]) {
         let known = &view.hall.units[unit as usize];
         let taken = left.min(view.caps[unit as usize]);
@@ -112,21 +117,50 @@ fn proposal(view: &View, even: Vec<u32>, odd: u32) -> Proposal {
             broken += u32::from(known.taken == 0);
             fragments += u32::from(rest < 4);
         }
-        pods.push(known.pod);
+        pods.add(known.pod);
     }
-    pods.sort_unstable();
-    pods.dedup();
-    let free_in = |&p: &u32| view.pod_caps[p as usize];
-    Proposal {
-        cost: Cost {
-            units: even.len() + 1,
-            pods: pods.len(),
-            broken,
-            fragments,
-            free: pods.iter().map(free_in).sum::<u32>() + view.caps[odd as usize],
-        },
-        even,
-        odd,
+    let free_in = |p: &u32| view.pod_caps[*p as usize];
+    Cost {
+        units: even.len() + 1,
+        pods: pods.all().len(),
+        broken,
+        fragments,
+        free: pods.all().iter().map(free_in).sum::<u32>() + view.caps[odd as usize],
+    }
+}
+
+/// The pods of some units. The costs of thousands of pairs of units are computed, so few pods need no memory of their own.
+#[derive(Default)]
+struct Pods {
+    few: [u32; 4],
+    len: usize,
+    /// All pods, if there are more than a few.
+    many: Vec<u32>,
+}
+
+impl Pods {
+    fn add(&mut self, pod: u32) {
+        // Searches from the end, because units come pod by pod.
+        if self.all().iter().rev().any(|known| *known == pod) {
+            return;
+        }
+        if self.many.is_empty() && self.len < self.few.len() {
+            self.few[self.len] = pod;
+            self.len += 1;
+            return;
+        }
+        if self.many.is_empty() {
+            self.many.extend(self.few);
+        }
+        self.many.push(pod);
+    }
+
+    fn all(&self) -> &[u32] {
+        if self.many.is_empty() {
+            &self.few[..self.len]
+        } else {
+            &self.many
+        }
     }
 }
 
@@ -162,7 +196,7 @@ fn in_pod(view: &View, pod: u32, best: &mut usize, out: &mut Vec<Proposal>) {
 /// Two units: only the streams of the smaller part cross between them.
 fn pairs(view: &View, units: &[u32], out: &mut Vec<Proposal>) {
     let cap = |u: u32| view.caps[u as usize];
-    let mut best: Option<Proposal> = None;
+    let mut best: Option<(Cost, u32, u32)> = None;
     for (i, &a) in units.iter().enumerate().rev() {
         if cap(a) * 2 < view.size {
             break;
@@ -176,13 +210,17 @@ fn pairs(view: &View, units: &[u32], out: &mut Vec<Proposal>) {
             if view.request.bandwidth.nodes(common.count_ones()) < rest.min(view.size - rest) {
                 continue;
             }
-            let next = proposal(view, vec![a], b);
-            if best.as_ref().is_none_or(|b| next < *b) {
+            let next = (cost(view, &[a], b), a, b);
+            if best.is_none_or(|best| next < best) {
                 best = Some(next);
             }
         }
     }
-    out.extend(best);
+    out.extend(best.map(|(cost, a, odd)| Proposal {
+        cost,
+        even: vec![a],
+        odd,
+    }));
 }
 
 /// Even units with `k` common links each, the fullest use first, and the best odd unit.
