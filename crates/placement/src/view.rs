@@ -26,6 +26,8 @@ pub(super) struct Filter {
     asks_circuits: bool,
     /// Whether some cooling unit of the hall repels this customer.
     asks_cooling: bool,
+    /// Whether labels decide.
+    asks_labels: bool,
 }
 
 impl Filter {
@@ -39,7 +41,10 @@ impl Filter {
         avoid.extend(affinity.apart.iter().flat_map(of));
         let ledger = &hall.ledger;
         let repels = |tenants: &Tenants| tenants.repels(request.customer, request.own_cooling);
+        let within: Vec<u32> = affinity.within.iter().map(|l| l.0).collect();
+        let near: Vec<BTreeSet<u32>> = affinity.near.iter().map(of).collect();
         Self {
+            asks_labels: !(within.is_empty() && avoid.is_empty() && near.is_empty()),
             asks_circuits: request.own_circuits || ledger.dedicated > 0,
             asks_cooling: ledger.cooling.iter().any(repels),
             sku: request.sku.0,
@@ -48,9 +53,9 @@ impl Filter {
             own_cooling: request.own_cooling,
             survives: request.survives_feed_loss,
             all_rails: request.needs_all_rails(),
-            within: affinity.within.iter().map(|l| l.0).collect(),
+            within,
             avoid,
-            near: affinity.near.iter().map(of).collect(),
+            near,
         }
     }
 
@@ -62,13 +67,30 @@ impl Filter {
         }
     }
 
-    /// Whether a node with this profile is admitted.
+    /// Whether a node with this profile is admitted. A decision asks this about each profile of the hall, mostly about nodes
+    /// that only their traits and circuits decide about.
+    fn takes(&self, hall: &Hall, profile: u32) -> bool {
+        let traits = hall.traits[profile as usize];
+        if traits.sku != self.sku || self.survives && !traits.survives || self.all_rails && traits.impaired {
+            return false;
+        }
+        if self.asks_cooling || self.asks_labels {
+            return self.admits(hall, profile).is_ok();
+        }
+        let repels = |circuit: &u32| hall.ledger.circuits[*circuit as usize].repels(self.customer, self.own_circuits);
+        !self.asks_circuits || !hall.circuits_of(traits).iter().any(repels)
+    }
+
+    /// Why a node with this profile is not admitted.
+    ///
+    /// # Errors
+    /// The first constraint in the way.
     pub fn admits(&self, hall: &Hall, profile: u32) -> Result<(), Constraint> {
         let traits = hall.traits[profile as usize];
         if traits.sku != self.sku {
             return Err(Constraint::Nodes);
         }
-        if self.asks_labels() && !self.is_placed(&hall.profiles[profile as usize].labels) {
+        if self.asks_labels && !self.is_placed(&hall.profiles[profile as usize].labels) {
             return Err(Constraint::Affinity);
         }
         let repels = |tenants: &Tenants, alone| tenants.repels(self.customer, alone);
@@ -87,10 +109,6 @@ impl Filter {
             return Err(Constraint::Rails);
         }
         Ok(())
-    }
-
-    fn asks_labels(&self) -> bool {
-        !(self.within.is_empty() && self.avoid.is_empty() && self.near.is_empty())
     }
 
     /// Whether a node with these labels, in order, is where the cluster may be.
@@ -265,6 +283,7 @@ impl<'a> View<'a> {
     ) -> Self {
         let mut filter = Filter::new(hall, request);
         filter.avoid.extend(avoided_labels);
+        filter.asks_labels |= !avoided_labels.is_empty();
         let mut view = Self {
             hall,
             request,
@@ -335,8 +354,9 @@ impl<'a> View<'a> {
             return 0;
         }
         let groups = unit.groups.iter().filter(|g| g.hosts & unit.free != 0);
-        let may = |g: &&Group| self.filter.admits(self.hall, g.profile).is_ok();
-        groups.filter(may).fold(0, |mask, g| mask | g.hosts & unit.free)
+        groups
+            .filter(|g| self.filter.takes(self.hall, g.profile))
+            .fold(0, |mask, g| mask | g.hosts & unit.free)
     }
 
     fn sum_pods(&mut self) {
