@@ -70,7 +70,7 @@ struct State {
     serving: Option<Serving>,
     /// Tasks that were told to stop. Their listener may still be open.
     ending: Vec<JoinSet<()>>,
-    /// The number of the image that is served now, or was served last.
+    /// Grows with each image that begins and with each [`Sharing::end`], so that tasks of before are recognised.
     image: ImageNumber,
 }
 
