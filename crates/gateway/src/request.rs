@@ -28,8 +28,8 @@ pub(crate) const COMPRESSED: u8 = 0b1;
 const JSON_MAX: usize = 1 << 20;
 /// Up to this many bytes of JSON are parsed at once; more are parsed on a thread for blocking work.
 const SHORT_JSON: usize = 16 << 10;
-/// Up to this many bytes of gzip are decompressed at once; more go to a thread for blocking work, because the message can be a
-/// thousand times as long.
+/// Up to this many bytes of gzip are decompressed at once; more go to a thread for blocking work, because the message can
+/// be a thousand times as long.
 const SHORT_GZIP: usize = 1 << 10;
 /// How many long messages of all callers are decompressed and parsed at the same time: parsed JSON takes much memory.
 const PARSERS: usize = 4;

@@ -1,7 +1,7 @@
 //! Reads the certificate and the service root of an address, without a login.
 //!
-//! No secret is sent, so any address may be surveyed. By DSP0266 the service root is readable without a login. A service that
-//! requires a password for the service root gets no password.
+//! No secret is sent, so any address may be surveyed. By DSP0266 the service root is readable without a login. A service
+//! that requires a password for the service root gets no password.
 
 use rackwright_redfish_wire::error::RedfishError;
 use rackwright_redfish_wire::tls::{CertificateFingerprint, NO_SHARED_CIPHER};

@@ -33,8 +33,8 @@ pub struct ActiveNic {
     pub lease: Option<Lease>,
 }
 
-/// Waits for the NIC and its link, and sets its address. Without `mac`, uses the first NIC with a link. Without `addressing`,
-/// gets an address by DHCP.
+/// Waits for the NIC and its link, and sets its address. Without `mac`, uses the first NIC with a link. Without
+/// `addressing`, gets an address by DHCP.
 ///
 /// # Errors
 /// No NIC or no lease came in time, or the kernel refused a change.
