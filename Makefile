@@ -283,9 +283,9 @@ bench-placement: deps-bench ## Where clusters go: check and decisions for 100,00
 	@cargo build --locked --release -p rackwright-planner --bin rackwright-bench-placement >&2
 	@target/release/rackwright-bench-placement $(PLACEMENT_ARGS)
 
-.PHONY: bench-peers
-bench-peers: deps release ## The same for 50 nodes beside OpenStack Ironic (RACKWRIGHT_PEERS: see tests/bench-peers.sh)
-	@tests/bench-peers.sh
+.PHONY: bench-ironic
+bench-ironic: deps release ## The same for 50 nodes beside OpenStack Ironic (RACKWRIGHT_PEERS: see tests/bench-ironic.sh)
+	@tests/bench-ironic.sh
 
 .PHONY: bench-redfish
 bench-redfish: deps-bench ## Walks and power cycles of simulated BMCs by our Redfish client and by sushy; prints JSON

@@ -626,6 +626,15 @@ pub fn texts(output: &Output) -> (String, String) {
     )
 }
 
+/// Standard output of a program that succeeded, otherwise its standard error.
+///
+/// # Errors
+/// The program failed.
+pub fn out_or_error(output: &Output) -> Result<String, String> {
+    let (out, error) = texts(output);
+    if output.status.success() { Ok(out) } else { Err(error) }
+}
+
 /// The serial output of the machines, for the report of a failed test.
 #[must_use]
 pub fn serial_tails(lab: &Lab) -> String {

@@ -37,6 +37,8 @@ mod hostile_host;
 mod impostor;
 #[path = "attacks/logins.rs"]
 mod logins;
+#[path = "attacks/machine.rs"]
+mod machine;
 #[path = "attacks/malformed.rs"]
 mod malformed;
 #[path = "attacks/matrix.rs"]

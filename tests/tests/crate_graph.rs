@@ -210,7 +210,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
 const TESTS: &str = "tests";
 
 /// External dependencies that are restricted to a few crates, with the reason. Tests of other crates may use them.
-const KEPT: &[(&str, &[&str], &str)] = &[
+const RESTRICTED: &[(&str, &[&str], &str)] = &[
     (
         "sqlx",
         &["store"],
@@ -389,9 +389,9 @@ fn broken_rules(packages: &[(String, Vec<(String, DependencyKind)>)]) -> Vec<Str
             if *kind == DependencyKind::Development {
                 continue;
             }
-            for (kept, by, why) in KEPT {
-                if kept == dependency && !by.contains(&name.as_str()) {
-                    broken.push(format!("{name} may not use {kept}: {why}"));
+            for (restricted, by, why) in RESTRICTED {
+                if restricted == dependency && !by.contains(&name.as_str()) {
+                    broken.push(format!("{name} may not use {restricted}: {why}"));
                 }
             }
         }
@@ -434,7 +434,7 @@ fn the_simulator_is_an_ssh_server_and_no_client() {
         let answers = ssh_servers(&crates.join(name).join("src"));
         assert!(
             answers > 0,
-            "{name} has no SSH server any more: take it from russh's row of KEPT"
+            "{name} has no SSH server any more: take it from russh's row of RESTRICTED"
         );
     }
 }

@@ -58,7 +58,7 @@ fn arguments() -> Result<Arguments, String> {
 
 /// Runs the agent. Returns the reason for its end.
 fn run(settings: Settings, modules_on_stdin: bool) -> String {
-    // A workspace build can contain two providers; this one is used.
+    // A build of the whole workspace contains two cryptography providers for rustls: choose one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -68,13 +68,13 @@ fn run(settings: Settings, modules_on_stdin: bool) -> String {
         Ok(runtime) => runtime,
         Err(error) => return format!("starting the runtime: {error}"),
     };
-    let settled = async move {
+    let modules_loaded = async move {
         if modules_on_stdin {
-            // A panic there would only make the agent read the drives early.
+            // If this panics, the agent only reads the drives too early.
             let _ = tokio::task::spawn_blocking(wait_for_modules).await;
         }
     };
-    let Err(error) = runtime.block_on(agent::run(settings, Machine::real(), settled));
+    let Err(error) = runtime.block_on(agent::run(settings, Machine::real(), modules_loaded));
     error.to_string()
 }
 

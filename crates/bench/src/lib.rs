@@ -3,6 +3,7 @@
 mod alone;
 mod api;
 mod args;
+pub mod chromium;
 mod console;
 mod fleet;
 mod identity;

@@ -66,10 +66,10 @@ pub struct Listing {
 pub struct Watch {
     /// Readings of nodes' power in this time, each node at its interval.
     #[serde(serialize_with = "thousandths")]
-    pub looks: f64,
+    pub readings: f64,
     /// CPU time of the control plane for everything, per reading.
     #[serde(serialize_with = "thousandths")]
-    pub control_cpu_ms_per_look: f64,
+    pub control_cpu_ms_per_reading: f64,
     /// CPU time divided by time: 1 is one core.
     #[serde(serialize_with = "thousandths")]
     pub control_cores: f64,
@@ -81,12 +81,12 @@ pub struct Watch {
 impl Watch {
     /// The cost of `nodes` that are read every `interval_s`, for this many seconds.
     pub fn new(nodes: usize, interval_s: f64, seconds: f64, control_cpu_s: f64) -> Self {
-        let looks = nodes as f64 * seconds / interval_s;
+        let readings = nodes as f64 * seconds / interval_s;
         Self {
-            looks,
-            control_cpu_ms_per_look: control_cpu_s * 1e3 / looks,
+            readings,
+            control_cpu_ms_per_reading: control_cpu_s * 1e3 / readings,
             control_cores: control_cpu_s / seconds,
-            control_cores_at_10000: control_cpu_s / looks * 10_000.0 / 300.0,
+            control_cores_at_10000: control_cpu_s / readings * 10_000.0 / 300.0,
         }
     }
 }

@@ -320,9 +320,9 @@ fn a_chunk_that_came_from_the_second_peer_is_asked_from_no_third_one() {
     assert_eq!(asks(&steps(&mut download, now)), []);
 }
 
-/// What may happen to a download.
+/// What a download learns from outside. The names are those of the methods of `Download`.
 #[derive(Debug, Clone)]
-enum Happens {
+enum Event {
     Saw(u16, Vec<u32>, u8),
     Granted(u32, bool),
     Received(usize),
@@ -331,20 +331,20 @@ enum Happens {
     Time(u64),
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        4 => (0u16..6, prop::collection::vec(0..CHUNKS, 0..12), 0u8..6).prop_map(|(p, c, l)| Happens::Saw(p, c, l)),
-        2 => (0..CHUNKS + 2, any::<bool>()).prop_map(|(chunk, origin)| Happens::Granted(chunk, origin)),
-        6 => (0usize..8).prop_map(Happens::Received),
-        2 => (0usize..8).prop_map(Happens::Refused),
-        1 => (0usize..8).prop_map(Happens::Lied),
-        3 => (1u64..3_000_000).prop_map(Happens::Time),
+        4 => (0u16..6, prop::collection::vec(0..CHUNKS, 0..12), 0u8..6).prop_map(|(p, c, l)| Event::Saw(p, c, l)),
+        2 => (0..CHUNKS + 2, any::<bool>()).prop_map(|(chunk, origin)| Event::Granted(chunk, origin)),
+        6 => (0usize..8).prop_map(Event::Received),
+        2 => (0usize..8).prop_map(Event::Refused),
+        1 => (0usize..8).prop_map(Event::Lied),
+        3 => (1u64..3_000_000).prop_map(Event::Time),
     ]
 }
 
 proptest! {
     #[test]
-    fn a_download_keeps_its_limits(events in prop::collection::vec(happens(), 1..150)) {
+    fn a_download_keeps_its_limits(events in prop::collection::vec(event(), 1..150)) {
         let mut download = download(6);
         let mut now = Moment::micros(1);
         // What runs: the chunk, the source and when it was asked.
@@ -352,8 +352,8 @@ proptest! {
         let mut liars: Vec<Source> = Vec::new();
         for event in events {
             match event {
-                Happens::Saw(peer, chunks, load) => download.saw(PeerNo(peer), &bits(CHUNKS, &chunks), load, now),
-                Happens::Granted(chunk, origin) => {
+                Event::Saw(peer, chunks, load) => download.saw(PeerNo(peer), &bits(CHUNKS, &chunks), load, now),
+                Event::Granted(chunk, origin) => {
                     let from = if origin { Outside::Origin } else { Outside::Agent(AgentNo(77)) };
                     let source = Source::Outside(from);
                     if download.granted(Chunk(chunk), from, now.plus(Span::seconds(4)), now) {
@@ -361,16 +361,16 @@ proptest! {
                         running.push((Chunk(chunk), source));
                     }
                 }
-                Happens::Received(at) if at < running.len() => {
+                Event::Received(at) if at < running.len() => {
                     let (chunk, source) = running.swap_remove(at);
                     let is_new = !download.done().has(chunk);
                     prop_assert_eq!(download.received(chunk, source, now), is_new);
                 }
-                Happens::Refused(at) if at < running.len() => {
+                Event::Refused(at) if at < running.len() => {
                     let (chunk, source) = running.swap_remove(at);
                     download.refused(chunk, source, now);
                 }
-                Happens::Lied(at) if at < running.len() => {
+                Event::Lied(at) if at < running.len() => {
                     let (chunk, source) = running.swap_remove(at);
                     let reported = download.lied(chunk, source);
                     prop_assert!(source == Source::Outside(Outside::Origin) || reported != liars.contains(&source));
@@ -378,7 +378,7 @@ proptest! {
                         liars.push(source);
                     }
                 }
-                Happens::Time(micros) => now = now.plus(Span::micros(micros)),
+                Event::Time(micros) => now = now.plus(Span::micros(micros)),
                 _ => {}
             }
             let left = CHUNKS - download.done().count();

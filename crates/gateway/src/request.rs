@@ -1,4 +1,4 @@
-//! From a Connect request to a gRPC request.
+//! Translates requests of Connect and REST to requests of gRPC.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -26,32 +26,33 @@ pub(crate) const PREFIX: usize = 5;
 pub(crate) const COMPRESSED: u8 = 0b1;
 /// Most bytes of a JSON message: its parsed form takes many times as much memory as the text.
 const JSON_MAX: usize = 1 << 20;
-/// Longer JSON is parsed apart from the threads that answer calls.
+/// Up to this many bytes of JSON are parsed at once; more are parsed on a thread for blocking work.
 const SHORT_JSON: usize = 16 << 10;
-/// Longer gzip is unpacked apart from them: the message can be a thousand times as long.
+/// Up to this many bytes of gzip are decompressed at once; more go to a thread for blocking work, because the message can
+/// be a thousand times as long.
 const SHORT_GZIP: usize = 1 << 10;
-/// Long messages that are unpacked and parsed at the same time, of all callers: the parsed form of JSON takes much memory.
+/// How many long messages of all callers are decompressed and parsed at the same time: parsed JSON takes much memory.
 const PARSERS: usize = 4;
 static PARSING: Semaphore = Semaphore::const_new(PARSERS);
 const VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
 const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
 const STREAM_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
 
-/// The form of the messages.
+/// The encoding of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Json,
     Proto,
 }
 
-/// The form of paths, errors and streams.
+/// The rules for paths, errors and streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Connect,
     Rest,
 }
 
-/// The form of a request and its response.
+/// The rules for a request and its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Protocol {
     pub(crate) style: Style,
@@ -106,11 +107,12 @@ impl Protocol {
     }
 }
 
-/// Why a request is no call of Connect.
+/// Why a request cannot be translated to a call.
 #[derive(Debug)]
 pub(crate) enum Unfit {
-    /// The method takes other content types: the text names them.
+    /// The method takes other content types, which the text names.
     ContentType(&'static str),
+    /// Another reason, with the error for the caller.
     Refused(Status),
 }
 
@@ -120,24 +122,24 @@ impl From<Status> for Unfit {
     }
 }
 
-/// A call that has passed to the services.
+/// What the translation of a call's body and response needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) protocol: Protocol,
     pub(crate) method: MethodDescriptor,
     /// The end of the request's time-out.
     pub(crate) deadline: Option<Instant>,
-    /// Whether the response has the version of its resource in `ETag`.
+    /// Whether the response has the header `ETag` with the version of its resource.
     pub(crate) has_tag: bool,
-    /// Encoded fields that are merged into the message of the body.
+    /// Fields from the path and the query, encoded; they are merged into the message of the body.
     fields: Bytes,
 }
 
 impl Call {
-    /// The gRPC request. Its body is read and translated later.
+    /// The gRPC request of a Connect request. Its body is translated while the service reads it.
     ///
     /// # Errors
-    /// The request is no Connect request of a method that Connect can call.
+    /// The method does not exist, streams its requests, or takes other content types; or the headers are not valid.
     pub(crate) fn new(
         methods: &Methods,
         protocol: Protocol,
@@ -162,19 +164,13 @@ impl Call {
             return Err(Unfit::ContentType(message));
         }
         let limit = (rights.limit)(request.extensions(), path);
-        Ok(Self::of(
-            (protocol, false),
-            method,
-            (Bytes::new(), None),
-            request,
-            limit,
-        )?)
+        Ok(Self::of(protocol, false, method, Bytes::new(), None, request, limit)?)
     }
 
-    /// The gRPC request of a REST request.
+    /// The gRPC request of a REST request. Its body is translated while the service reads it.
     ///
     /// # Errors
-    /// The headers do not fit.
+    /// The headers are not valid.
     pub(crate) fn rest(
         routed: Routed,
         request: Request<Body>,
@@ -202,23 +198,25 @@ impl Call {
             Form::Bytes(data) => Some(data),
             Form::Message | Form::WebSocket(_) => None,
         };
-        Self::of((protocol, has_tag), method, (fields.into(), data), request, limit)
+        Self::of(protocol, has_tag, method, fields.into(), data, request, limit)
     }
 
-    /// With `data`, the body is the raw bytes of this field.
+    /// Both of the above. If `data` is given, the body is the raw bytes of this field.
     fn of(
-        (protocol, has_tag): (Protocol, bool),
+        protocol: Protocol,
+        has_tag: bool,
         method: MethodDescriptor,
-        (fields, data): (Bytes, Option<FieldDescriptor>),
+        fields: Bytes,
+        data: Option<FieldDescriptor>,
         request: Request<Body>,
         limit: usize,
     ) -> Result<(Self, Request<Body>), Status> {
         let (mut head, body) = request.into_parts();
         let headers = std::mem::take(&mut head.headers);
         check_headers(&headers)?;
-        let is_packed = is_packed(&headers, protocol)?;
-        if is_packed && data.is_some() {
-            return Err(Status::unimplemented(NOT_PACKED));
+        let is_compressed = is_compressed(&headers, protocol)?;
+        if is_compressed && data.is_some() {
+            return Err(Status::unimplemented(NOT_COMPRESSED));
         }
         let timeout = headers.get(TIMEOUT).map(milliseconds).transpose()?;
         let limit = match (&data, protocol.format) {
@@ -238,7 +236,7 @@ impl Call {
             None => Body::new(RequestBody {
                 body,
                 call: call.clone(),
-                is_packed,
+                is_compressed,
                 limit,
                 progress: Progress::Reading(BytesMut::new()),
             }),
@@ -262,7 +260,7 @@ pub(crate) fn metadata(headers: HeaderMap) -> HeaderMap {
     };
     let mut kept = HeaderMap::new();
     let mut last = None;
-    // Of several values of a header, only the first one comes with the name.
+    // The iterator gives the name only with the first of several values.
     for (name, value) in headers {
         last = name.or(last);
         if let Some(name) = last.as_ref().filter(|name| is_metadata(name)) {
@@ -281,10 +279,10 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
 }
 
-/// The refusal where the body is no message.
-const NOT_PACKED: &str = "requests must not be compressed";
+/// The refusal of a compressed body where raw bytes or no body are expected.
+const NOT_COMPRESSED: &str = "requests must not be compressed";
 
-/// Checks the headers that are not about compression.
+/// Refuses headers of gRPC, and versions of Connect other than 1.
 pub(crate) fn check_headers(headers: &HeaderMap) -> Result<(), Status> {
     if let Some(name) = headers.keys().find(|name| name.as_str().starts_with("grpc-")) {
         return Err(Status::invalid_argument(format!(
@@ -299,8 +297,8 @@ pub(crate) fn check_headers(headers: &HeaderMap) -> Result<(), Status> {
     Ok(())
 }
 
-/// Whether the message of the request is compressed; of a stream, whether it may be.
-fn is_packed(headers: &HeaderMap, protocol: Protocol) -> Result<bool, Status> {
+/// Whether the message of the request is compressed. For a stream: whether it may be, which its flag then decides.
+fn is_compressed(headers: &HeaderMap, protocol: Protocol) -> Result<bool, Status> {
     let name = if protocol.is_stream && protocol.style == Style::Connect {
         STREAM_ENCODING
     } else {
@@ -316,10 +314,10 @@ fn is_packed(headers: &HeaderMap, protocol: Protocol) -> Result<bool, Status> {
     }
 }
 
-/// Refuses a `Content-Encoding` of a request without a body.
-pub(crate) fn check_unpacked(headers: &HeaderMap) -> Result<(), Status> {
+/// Refuses a request without a body that has a `Content-Encoding`.
+pub(crate) fn check_uncompressed(headers: &HeaderMap) -> Result<(), Status> {
     match headers.get(CONTENT_ENCODING) {
-        Some(encoding) if encoding != "identity" => Err(Status::unimplemented(NOT_PACKED)),
+        Some(encoding) if encoding != "identity" => Err(Status::unimplemented(NOT_COMPRESSED)),
         _ => Ok(()),
     }
 }
@@ -329,12 +327,12 @@ fn milliseconds(value: &HeaderValue) -> Result<u64, Status> {
     number.ok_or_else(|| Status::invalid_argument("Connect-Timeout-Ms: a number of milliseconds is expected"))
 }
 
-/// The message of a Connect request, as the body of a gRPC request.
+/// The body of the gRPC request: the message of the caller's request.
 struct RequestBody {
     body: Body,
     call: Call,
-    /// Whether the message is compressed; of a stream, whether it may be.
-    is_packed: bool,
+    /// See [`is_compressed`].
+    is_compressed: bool,
     /// Most bytes of the message.
     limit: usize,
     progress: Progress,
@@ -343,7 +341,7 @@ struct RequestBody {
 enum Progress {
     /// The bytes that have arrived.
     Reading(BytesMut),
-    /// A long message is being unpacked, or parsed.
+    /// A long message is being decompressed and parsed.
     Parsing(Pin<Box<dyn Future<Output = Result<Bytes, Status>> + Send>>),
     /// The gRPC message.
     Parsed(Bytes),
@@ -363,41 +361,45 @@ impl RequestBody {
         }
     }
 
-    /// What follows when all bytes have arrived. Short messages are unpacked and parsed at once.
+    /// The progress after the last byte has arrived. Short messages are decompressed and parsed at once.
     fn all_read(&self, mut read: Bytes) -> Result<Progress, Status> {
-        let mut is_packed = self.is_packed;
+        let mut is_compressed = self.is_compressed;
         if self.call.protocol.is_stream && self.call.protocol.style == Style::Connect {
-            (read, is_packed) = enveloped(read, is_packed)?;
+            (read, is_compressed) = only_message(read, is_compressed)?;
         }
-        let packed_limit = is_packed.then(|| (self.limit, self.too_long()));
+        let gzip_limit = is_compressed.then(|| (self.limit, self.too_long()));
         let format = self.call.protocol.format;
         let message = Message {
             input: self.call.method.input(),
             format,
             fields: self.call.fields.clone(),
         };
-        if is_packed && read.len() > SHORT_GZIP || format == Format::Json && read.len() > SHORT_JSON {
-            return Ok(Progress::Parsing(Box::pin(apart(message, read, packed_limit))));
+        if is_compressed && read.len() > SHORT_GZIP || format == Format::Json && read.len() > SHORT_JSON {
+            return Ok(Progress::Parsing(Box::pin(parse_in_background(
+                message, read, gzip_limit,
+            ))));
         }
-        // A short message that is packed may be a long one.
-        let read = unpacked(read, packed_limit)?;
+        // A short compressed message may be long JSON.
+        let read = decompressed(read, gzip_limit)?;
         match format {
-            Format::Json if read.len() > SHORT_JSON => Ok(Progress::Parsing(Box::pin(apart(message, read, None)))),
+            Format::Json if read.len() > SHORT_JSON => {
+                Ok(Progress::Parsing(Box::pin(parse_in_background(message, read, None))))
+            }
             _ => message.framed(&read).map(Progress::Parsed),
         }
     }
 }
 
-/// A message as its bytes are made to the message of gRPC.
+/// What turns the bytes of a message into a gRPC message.
 struct Message {
     input: MessageDescriptor,
     format: Format,
-    /// Encoded fields that are merged into it.
+    /// See [`Call`].
     fields: Bytes,
 }
 
 impl Message {
-    /// The gRPC message.
+    /// The gRPC message of these bytes, which are not compressed.
     fn framed(&self, read: &[u8]) -> Result<Bytes, Status> {
         match self.format {
             Format::Proto => framed(read),
@@ -406,21 +408,25 @@ impl Message {
     }
 }
 
-/// The bytes of a message. With a limit they are compressed; the limit comes with the error of a longer message.
-fn unpacked(read: Bytes, packed_limit: Option<(usize, Status)>) -> Result<Bytes, Status> {
-    match packed_limit {
+/// Decompresses a message if `gzip_limit` is given: the limit of its length, and the error of a longer message.
+fn decompressed(read: Bytes, gzip_limit: Option<(usize, Status)>) -> Result<Bytes, Status> {
+    match gzip_limit {
         None => Ok(read),
-        Some((limit, too_long)) => gzip::unpacked(&read, limit).map_err(|fault| fault.status(too_long)),
+        Some((limit, too_long)) => gzip::decompressed(&read, limit).map_err(|fault| fault.status(too_long)),
     }
 }
 
-/// The gRPC message of a long message. Waits while many others are unpacked and parsed.
-async fn apart(message: Message, read: Bytes, packed_limit: Option<(usize, Status)>) -> Result<Bytes, Status> {
+/// Decompresses and parses a long message on a thread for blocking work. Waits while [`PARSERS`] others are parsed.
+async fn parse_in_background(
+    message: Message,
+    read: Bytes,
+    gzip_limit: Option<(usize, Status)>,
+) -> Result<Bytes, Status> {
     let place = PARSING.acquire().await;
     let place = place.map_err(|_| Status::internal("no long message is read any more"))?;
-    // A parser cannot be stopped: it keeps its place until it has ended, also when the caller is gone.
+    // The thread cannot be stopped, so it keeps its place until its end, even if the caller is gone.
     let parsing = tokio::task::spawn_blocking(move || {
-        let framed = unpacked(read, packed_limit).and_then(|read| message.framed(&read));
+        let framed = decompressed(read, gzip_limit).and_then(|read| message.framed(&read));
         drop(place);
         framed
     });
@@ -428,7 +434,7 @@ async fn apart(message: Message, read: Bytes, packed_limit: Option<(usize, Statu
     parsing.await.map_err(failed)?
 }
 
-/// A message as in the body of a gRPC request.
+/// A message with the prefix that it has in the body of a gRPC request.
 pub(crate) fn framed(message: &[u8]) -> Result<Bytes, Status> {
     let length = u32::try_from(message.len()).map_err(|_| Status::resource_exhausted("the message is too long"))?;
     let mut framed = BytesMut::with_capacity(PREFIX + message.len());
@@ -438,23 +444,26 @@ pub(crate) fn framed(message: &[u8]) -> Result<Bytes, Status> {
     Ok(framed.freeze())
 }
 
-/// The only message of a stream, and whether it is compressed, which it may be only with the header for this.
-fn enveloped(mut read: Bytes, may_be_packed: bool) -> Result<(Bytes, bool), Status> {
+/// The only message in the body of a stream, without its prefix, and whether it is compressed.
+///
+/// # Errors
+/// The body is not exactly one message, or the message is compressed and `may_be_compressed` is false.
+fn only_message(mut read: Bytes, may_be_compressed: bool) -> Result<(Bytes, bool), Status> {
     let short = || Status::invalid_argument("the request ends before its message does");
     if read.len() < PREFIX {
         return Err(short());
     }
     let flags = read.get_u8();
     let length = usize::try_from(read.get_u32()).unwrap_or(usize::MAX);
-    let is_packed = flags & COMPRESSED != 0;
-    if is_packed && !may_be_packed {
+    let is_compressed = flags & COMPRESSED != 0;
+    if is_compressed && !may_be_compressed {
         return Err(Status::invalid_argument(
             "the message is compressed, and the header Connect-Content-Encoding does not say how",
         ));
     }
     match read.len().cmp(&length) {
         std::cmp::Ordering::Less => Err(short()),
-        std::cmp::Ordering::Equal => Ok((read, is_packed)),
+        std::cmp::Ordering::Equal => Ok((read, is_compressed)),
         std::cmp::Ordering::Greater => Err(Status::unimplemented("this call takes one message")),
     }
 }

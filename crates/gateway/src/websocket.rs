@@ -40,7 +40,7 @@ use crate::PeerRights;
 use crate::error::http_status;
 use crate::methods::Methods;
 use crate::parts::part;
-use crate::request::{check_headers, check_unpacked, framed, metadata, path};
+use crate::request::{check_headers, check_uncompressed, framed, metadata, path};
 use crate::response::{next_message, remove_protocol, rest_failure};
 use crate::rest::{Form, Routed, bytes_field};
 
@@ -116,7 +116,7 @@ impl Socket {
             return Err(Status::internal("the messages of this call have no bytes").into());
         };
         check_headers(request.headers())?;
-        check_unpacked(request.headers())?;
+        check_uncompressed(request.headers())?;
         let headers = handshake(&request)?;
         let (mut head, _) = request.into_parts();
         let upgrade = head.extensions.remove::<OnUpgrade>();

@@ -2,31 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
+mod client;
 mod provider;
 
+use client::{NOW, client_with};
 use provider::{CLIENT, Decision, Fault, Provider};
-use rackwright_oidc::{Client, DeviceAnswer, DeviceLogin, LoginError, Person, Settings};
+use rackwright_oidc::{Client, DeviceAnswer, DeviceLogin, LoginError, Person};
 use serde_json::{Value, json};
 
-const NOW: i64 = 1_800_000_000;
-
-fn client_with(provider: &Provider, secret: &str) -> Client {
-    let settings = Settings {
-        issuer: provider.issuer.clone(),
-        client_id: CLIENT.0.into(),
-        client_secret: Some(secret.into()),
-        redirect_url: "https://rack.example/auth/oidc/callback".into(),
-        scopes: ["openid", "profile", "groups"].map(str::to_owned).into(),
-        member_claim: "preferred_username".into(),
-        groups_claim: "groups".into(),
-        authorities: None,
-        now_s: || NOW,
-    };
-    Client::new(settings).unwrap()
-}
-
 fn client(provider: &Provider) -> Client {
-    client_with(provider, CLIENT.1)
+    client_with(provider, CLIENT.1, "preferred_username")
 }
 
 fn ann() -> Decision {
@@ -200,7 +185,10 @@ async fn times_of_the_provider_have_limits() {
 #[tokio::test]
 async fn a_provider_without_device_codes_and_one_that_refuses_this_client_are_named() {
     let provider = Provider::start(|| NOW).await;
-    let wrong = client_with(&provider, "wrong").begin_device().await.unwrap_err();
+    let wrong = client_with(&provider, "wrong", "preferred_username")
+        .begin_device()
+        .await
+        .unwrap_err();
     assert_eq!(
         wrong.to_string(),
         "the provider gives no usable answer: it refuses this control plane: invalid_client"

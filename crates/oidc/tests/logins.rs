@@ -2,32 +2,20 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
+mod client;
 mod provider;
 
+use client::{BACK, NOW, client_with};
 use provider::{CLIENT, Fault, Provider, form};
-use rackwright_oidc::{Answer, Client, LoginError, LoginSecrets, Person, Settings};
+use rackwright_oidc::{Answer, Client, LoginError, LoginSecrets, Person};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-const NOW: i64 = 1_800_000_000;
-const BACK: &str = "https://rack.example/auth/oidc/callback";
-
 fn client(provider: &Provider, member_claim: &str) -> Client {
-    let settings = Settings {
-        issuer: provider.issuer.clone(),
-        client_id: CLIENT.0.into(),
-        client_secret: Some(CLIENT.1.into()),
-        redirect_url: BACK.into(),
-        scopes: ["openid", "profile", "groups"].map(str::to_owned).into(),
-        member_claim: member_claim.into(),
-        groups_claim: "groups".into(),
-        authorities: None,
-        now_s: || NOW,
-    };
-    Client::new(settings).unwrap()
+    client_with(provider, CLIENT.1, member_claim)
 }
 
-/// Secrets of the given length-stable kind that the control plane makes.
+/// Secrets of a login. Logins with other digits have other secrets.
 fn secrets(digit: char) -> LoginSecrets {
     let text = |kind: &str| SecretString::from(format!("{kind}{}", digit.to_string().repeat(60)));
     LoginSecrets {

@@ -1,7 +1,5 @@
-//! Unsolicited messages of a BMC: the stream of its event service (DSP0266, "Server-sent events"). An event only triggers a
-//! reading; its content is not trusted.
-
-use std::collections::VecDeque;
+//! The event stream of a BMC (DSP0266, "Server-sent events"). An event only triggers a reading of the power; its content is
+//! not trusted.
 
 use rackwright_redfish_wire::error::{Exchange, RedfishError};
 use rackwright_redfish_wire::json;
@@ -11,13 +9,13 @@ use serde_json::Value;
 
 use crate::client::BmcClient;
 
-/// Most JSON values of an examined message.
-const VALUES: usize = 20_000;
-/// Deepest nesting of a message.
-const DEPTH: usize = 32;
+/// Messages with more JSON values are ignored.
+const MAX_VALUES: usize = 20_000;
+/// Messages with deeper nesting are ignored.
+const MAX_DEPTH: usize = 32;
 /// Endings of message ids that may report another power state, without regard to case (DSP8011: `ResourceEvent`, `Power`,
 /// and vendors' own).
-const CHANGES: [&str; 2] = ["resourcechanged", "statechanged"];
+const CHANGE_ENDINGS: [&str; 2] = ["resourcechanged", "statechanged"];
 
 /// An open stream of events.
 #[derive(Debug)]
@@ -25,7 +23,8 @@ pub struct EventStream {
     at: Box<Exchange>,
     response: Answer,
     parser: Parser,
-    waiting: VecDeque<()>,
+    /// Events about the power that [`Self::next_change`] has not returned yet.
+    pending: usize,
     last_id: Option<String>,
 }
 
@@ -37,7 +36,8 @@ impl EventStream {
     /// The connection broke, or the data is not an event stream.
     pub async fn next_change(&mut self) -> Result<bool, RedfishError> {
         loop {
-            if self.waiting.pop_front().is_some() {
+            if self.pending > 0 {
+                self.pending -= 1;
                 return Ok(true);
             }
             let piece = self.response.chunk().await.map_err(|source| RedfishError::Broken {
@@ -52,7 +52,7 @@ impl EventStream {
             for message in messages {
                 self.last_id = message.id;
                 if may_change_power(&message.data) {
-                    self.waiting.push_back(());
+                    self.pending += 1;
                 }
             }
         }
@@ -64,9 +64,9 @@ impl EventStream {
     }
 }
 
-/// Whether a message may mean another power state: one of its events is of such a kind, or concerns a whole system.
+/// Whether a message may mean another power state: one of its events reports such a change, or concerns a whole system.
 fn may_change_power(data: &str) -> bool {
-    if json::check_cost(data, DEPTH, VALUES).is_err() {
+    if json::check_cost(data, MAX_DEPTH, MAX_VALUES).is_err() {
         return false;
     }
     let Ok(message) = serde_json::from_str::<Value>(data) else {
@@ -81,7 +81,7 @@ fn is_about_power(event: &Value) -> bool {
         .unwrap_or_default()
         .to_ascii_lowercase();
     let kind = id.rsplit('.').next().unwrap_or_default();
-    if kind.contains("power") || CHANGES.iter().any(|end| kind.ends_with(end)) {
+    if kind.contains("power") || CHANGE_ENDINGS.iter().any(|end| kind.ends_with(end)) {
         return true;
     }
     let origin = json::link(event, &["OriginOfCondition"]).unwrap_or_default();
@@ -111,7 +111,7 @@ impl BmcClient {
             at,
             response,
             parser: Parser::default(),
-            waiting: VecDeque::new(),
+            pending: 0,
             last_id: last_id.map(str::to_owned),
         }))
     }

@@ -1,7 +1,7 @@
-//! An address surveyed without a login: its certificate and the open service root.
+//! Reads the certificate and the service root of an address, without a login.
 //!
-//! No secret is sent, so any address may be surveyed. By DSP0266 the root is readable without a login; a service that
-//! requires a password gets none.
+//! No secret is sent, so any address may be surveyed. By DSP0266 the service root is readable without a login. A service
+//! that requires a password for the service root gets no password.
 
 use rackwright_redfish_wire::error::RedfishError;
 use rackwright_redfish_wire::tls::{CertificateFingerprint, NO_SHARED_CIPHER};
@@ -25,14 +25,14 @@ pub struct ServiceFacts {
     pub uuid: Option<String>,
 }
 
-/// The answer of an address.
+/// What an address answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
     /// The certificate of the address; none over plain HTTP.
     pub certificate: Option<CertificateFingerprint>,
-    /// The service's facts. None: not a Redfish service, or one that hides its root.
+    /// The service's facts. `None`: not a Redfish service, or one that hides its service root.
     pub service: Option<ServiceFacts>,
-    /// Why there is no service, as a sentence without its full stop.
+    /// Why `service` is `None`, as a sentence without its full stop; otherwise empty.
     pub reason: String,
 }
 
@@ -69,7 +69,7 @@ impl BmcClient {
     }
 }
 
-/// The reason, if the failure includes an answer; none if the address did not answer.
+/// Why an address that answered is no Redfish service; `None` if the address did not answer.
 fn reason(failure: &RedfishError) -> Option<String> {
     match failure {
         RedfishError::Tls { .. } => Some("it supports no safe version or cipher of TLS".to_owned()),
@@ -88,7 +88,7 @@ fn reason(failure: &RedfishError) -> Option<String> {
     }
 }
 
-/// Whether a resource is a service root: by type or version, and with links.
+/// Whether a resource is a service root: it has the type or a Redfish version, and links to systems, chassis or managers.
 fn is_service_root(root: &Resource) -> bool {
     let kind = root.text(&["@odata.type"]).unwrap_or_default();
     let has_type = kind.starts_with("#ServiceRoot.") || root.text(&["RedfishVersion"]).is_some();

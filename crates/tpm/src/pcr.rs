@@ -6,7 +6,7 @@ use crate::public::ALG_SHA256;
 use crate::sha256;
 use crate::wire::{Malformed, Reader, Writer};
 
-/// Number of registers in the TPM of a PC.
+/// Number of registers in a TPM of a PC; larger numbers are refused or ignored.
 pub const COUNT: u8 = 24;
 /// The registers that a machine must report: firmware, its settings and boot programs (0 to 7), the measurements of the
 /// boot loader and of the kernel's stub (8, 9), and a unified kernel image (11).
@@ -66,7 +66,7 @@ impl Selection {
 /// The values of registers, by index.
 pub type Values = BTreeMap<u8, [u8; 32]>;
 
-/// The digest in a quote: over all values, in the order of the registers.
+/// The digest that a quote has for these values: over all of them, in the order of the registers.
 #[must_use]
 pub fn digest(values: &Values) -> [u8; 32] {
     let parts: Vec<&[u8]> = values.values().map(<[u8; 32]>::as_slice).collect();

@@ -1,135 +1,52 @@
 //! Machines that claim to be a node with an enrolled TPM.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message as Up;
-use rackwright_sim::fleet::{Fleet, FleetConfig, Format, Profile, SimNode, SimTpm};
-use rackwright_sim::install_crypto;
+use rackwright_sim::fleet::{Profile, SimTpm};
 use rackwright_tests::impostor::{Host, Key};
-use rackwright_tests::ports::free_port;
-use rackwright_tests::site::Site;
 use serde_json::Value;
 use tonic::Code;
 
-const TEST_LIMIT: Duration = Duration::from_secs(180);
-pub const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA9Nf8gnELrYx6K/bPXBRt0Q3kQb6ujVbhL6rVQIzJgo customer";
+use crate::machine::{Bench, Setup, TEST_LIMIT};
+
 const REFUSED: &str = "security.attestation-refused";
 
 /// A control plane and one honest machine.
-struct Bench {
-    site: Site,
-    fleet: Fleet,
-    dhcp: SocketAddrV4,
-    _dir: tempfile::TempDir,
+async fn start(tpm: bool, more: &str) -> Bench {
+    let setup = Setup {
+        tpm,
+        more,
+        ..Setup::default()
+    };
+    setup.start(|_| {}).await
 }
 
-pub fn settings(dir: &Path, [api, store, dhcp, tftp, http]: [u16; 5], ssh: u16, kernel: &[u8], more: &str) -> String {
-    for (file, content) in [("vmlinuz", kernel), ("initrd", b"initrd")] {
-        std::fs::write(dir.join(file), content).expect("the file can be written");
-    }
-    let dir = dir.display();
-    format!(
-        "data_dir: {dir}/data\napi: {{listen: \"127.0.0.1:{api}\", names: [\"127.0.0.1\"]}}\n\
-         store: {{listen: \"127.0.0.1:{store}\"}}\nssh_port: {ssh}\n\
-         boot:\n  ramdisk: {{kernel: {dir}/vmlinuz, initrd: {dir}/initrd}}\n  network:\n    \
-         server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
-         http_port: {http}\n    first_stages: {{}}\n    dhcp:\n      server:\n        subnets:\n        \
-         - network: 127.128.0.0/10\n          pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
-         policy: {{power_off_s: 1, backoff_s: 1, backoff_max_s: 5, tries: 3, agent_grace_s: 2, agent_boot_s: 90, agent_quiet_s: 1}}\n{more}"
-    )
+/// Starts with this kernel for the machine.
+async fn start_serving(kernel: &[u8], more: &str) -> Bench {
+    let setup = Setup {
+        kernel,
+        more,
+        ..Setup::default()
+    };
+    setup.start(|_| {}).await
 }
 
-/// Enrols the machines of a fleet, and adds the image "disk".
-pub fn equip(site: &Site, fleet: &Fleet, dir: &Path) {
-    let mut text = Vec::new();
-    fleet
-        .describe(Format::Yaml, None, &mut text)
-        .expect("it can be described");
-    let file = dir.join("nodes.yaml");
-    std::fs::write(&file, text).expect("the file can be written");
-    tokio::task::block_in_place(|| site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
-    let image = dir.join("disk.raw");
-    let content: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
-    std::fs::write(&image, content).expect("the image can be written");
-    site.cli(["image", "add", "disk", "--file", &image.display().to_string()]);
+/// Starts, with the machine already inspected.
+async fn inspected(profile: Profile) -> Bench {
+    let setup = Setup {
+        profile,
+        ..Setup::default()
+    };
+    let bench = setup.start(|_| {}).await;
+    bench.until(&["available"]).await;
+    bench
 }
 
 impl Bench {
-    async fn start(profile: Profile, tpm: bool, more: &str) -> Self {
-        Self::start_with(profile, tpm, b"vmlinuz", more).await
-    }
-
-    /// Serves this kernel to the machines.
-    async fn start_serving(kernel: &[u8], more: &str) -> Self {
-        Self::start_with(Profile::Instant, true, kernel, more).await
-    }
-
-    async fn start_with(profile: Profile, tpm: bool, kernel: &[u8], more: &str) -> Self {
-        install_crypto();
-        let dir = tempfile::tempdir().expect("a folder");
-        let (ports, ssh) = (std::array::from_fn(|_| free_port()), free_port());
-        let site = Site::start_with(dir.path(), &settings(dir.path(), ports, ssh, kernel, more)).await;
-        let dhcp = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports[2]);
-        let config = FleetConfig {
-            profile,
-            tpm,
-            boot_server: Some(dhcp),
-            ssh_listen: Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ssh)),
-            ..FleetConfig::default()
-        };
-        let fleet = Fleet::start(config).await.expect("the fleet starts");
-        equip(&site, &fleet, dir.path());
-        Self {
-            site,
-            fleet,
-            dhcp,
-            _dir: dir,
-        }
-    }
-
-    /// Starts, with the machine already inspected.
-    async fn inspected(profile: Profile) -> Self {
-        let bench = Self::start(profile, true, "").await;
-        bench.until(&["available"]).await;
-        bench
-    }
-
-    fn node(&self) -> SimNode {
-        self.fleet.node(0)
-    }
-
-    fn id(&self) -> String {
-        self.node().name()
-    }
-
     fn tpm(&self) -> SimTpm {
         self.node().tpm().expect("it has one")
-    }
-
-    async fn until(&self, states: &[&str]) -> String {
-        self.site.until(&self.id(), states, TEST_LIMIT).await
-    }
-
-    fn deploy(&self) {
-        self.site
-            .cli(["node", "deploy", &self.id(), "--image", "disk", "--ssh-key", KEY]);
-    }
-
-    fn events(&self, kind: &str) -> Vec<Value> {
-        self.site.events(&format!("nodes/{}", self.id()), kind)
-    }
-
-    async fn until_reported(&self, kind: &str, count: usize) -> Vec<Value> {
-        let target = format!("nodes/{}", self.id());
-        self.site.until_reported(&target, kind, count, TEST_LIMIT).await
-    }
-
-    fn status(&self) -> Value {
-        self.site.json(["node", "get", &self.id()])["status"].clone()
     }
 
     /// The machine lies in every boot of a deployment: it gets no job, and is quarantined for that reason.
@@ -160,16 +77,11 @@ impl Bench {
         self.until(&["active"]).await;
         assert_eq!(self.status()["identity"], "tpm");
     }
-
-    async fn end(self) {
-        self.site.stop().await;
-        self.fleet.stop().await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_honest_machine_is_known_by_its_tpm_and_its_erase_certificate_states_it() {
-    let bench = Bench::inspected(Profile::Instant).await;
+    let bench = inspected(Profile::Instant).await;
     let (id, ek) = (bench.id(), bench.tpm().digest());
     let status = bench.status();
     assert_eq!(
@@ -186,7 +98,7 @@ async fn an_honest_machine_is_known_by_its_tpm_and_its_erase_certificate_states_
     bench.site.cli(["node", "release", "--yes", &id]);
     bench.until(&["available"]).await;
     assert_eq!(bench.tpm().stored(), b"", "the TPM holds nothing of the customer");
-    let certificates = bench.site.json(["node", "certificates", &id]).to_string();
+    let certificates = bench.certificates();
     assert!(certificates.contains("\"identity\":\"tpm\""), "{certificates}");
     assert!(certificates.contains("TPM: cleared"), "{certificates}");
     let printed = bench.site.cli(["node", "certificates", &id, "--verify"]);
@@ -199,7 +111,7 @@ async fn an_honest_machine_is_known_by_its_tpm_and_its_erase_certificate_states_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tpm_that_a_customer_locked_holds_the_machine_back_until_it_is_cleared() {
-    let bench = Bench::inspected(Profile::Instant).await;
+    let bench = inspected(Profile::Instant).await;
     let id = bench.id();
     bench.deploy();
     bench.until(&["active"]).await;
@@ -224,7 +136,7 @@ async fn a_tpm_that_a_customer_locked_holds_the_machine_back_until_it_is_cleared
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_without_a_tpm_cannot_pose_as_a_machine_with_one() {
-    let bench = Bench::inspected(Profile::Vm).await;
+    let bench = inspected(Profile::Vm).await;
     let attacker = Host::with_mac(bench.dhcp, &bench.node().mac()).await;
     bench.deploy();
     let plan = attacker.plan_as_soon_as_possible(TEST_LIMIT).await;
@@ -247,7 +159,7 @@ async fn a_host_without_a_tpm_cannot_pose_as_a_machine_with_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_with_a_tpm_of_its_own_is_refused_before_it_learns_anything_else() {
-    let bench = Bench::inspected(Profile::Vm).await;
+    let bench = inspected(Profile::Vm).await;
     let attacker = Host::with_mac(bench.dhcp, &bench.node().mac()).await;
     bench.deploy();
     let plan = attacker.plan_as_soon_as_possible(TEST_LIMIT).await;
@@ -273,7 +185,7 @@ async fn a_host_with_a_tpm_of_its_own_is_refused_before_it_learns_anything_else(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quote_that_another_key_signed_is_refused() {
-    let bench = Bench::inspected(Profile::Instant).await;
+    let bench = inspected(Profile::Instant).await;
     bench.node().forge_attestation(|answer| {
         // The right content with an invalid signature.
         let end = answer.signature.len() - 1;
@@ -287,7 +199,7 @@ async fn a_quote_that_another_key_signed_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_quote_is_refused_in_a_new_session() {
-    let bench = Bench::inspected(Profile::Instant).await;
+    let bench = inspected(Profile::Instant).await;
     let first = Arc::new(Mutex::new(None));
     let kept = Arc::clone(&first);
     bench.node().forge_attestation(move |answer| {
@@ -306,7 +218,7 @@ async fn an_old_quote_is_refused_in_a_new_session() {
     bench
         .ends_in_quarantine_for("the quote was made for another session")
         .await;
-    let certificates = bench.site.json(["node", "certificates", &id]).to_string();
+    let certificates = bench.certificates();
     assert!(!certificates.contains("signature"), "{certificates}");
     assert!(
         bench.node().installed().is_some(),
@@ -317,7 +229,7 @@ async fn an_old_quote_is_refused_in_a_new_session() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_tpm_of_another_machine_is_refused_until_an_operator_accepts_it() {
-    let bench = Bench::inspected(Profile::Instant).await;
+    let bench = inspected(Profile::Instant).await;
     let other = SimTpm::new(b"a new mainboard");
     let digest = other.digest();
     bench.node().set_tpm(Some(other));
@@ -335,7 +247,7 @@ async fn the_tpm_of_another_machine_is_refused_until_an_operator_accepts_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_does_not_replay_is_refused() {
-    let bench = Bench::inspected(Profile::Instant).await;
+    let bench = inspected(Profile::Instant).await;
     bench.node().forge_attestation(|answer| {
         // One event less: the log hides a started program.
         let hidden = b"simulated boot program";
@@ -368,7 +280,7 @@ fn efi_program() -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_that_started_something_else_is_refused_where_a_measured_boot_is_required() {
-    let bench = Bench::start(Profile::Instant, true, "identity: {measured_boot: required}\n").await;
+    let bench = start(true, "identity: {measured_boot: required}\n").await;
     bench.until(&["failed"]).await;
     let reason = bench.site.reason(&bench.id());
     assert!(
@@ -377,7 +289,7 @@ async fn a_machine_that_started_something_else_is_refused_where_a_measured_boot_
     );
     bench.end().await;
 
-    let bench = Bench::start_serving(&efi_program(), "identity: {measured_boot: required}\n").await;
+    let bench = start_serving(&efi_program(), "identity: {measured_boot: required}\n").await;
     bench.until(&["failed"]).await;
     let reason = bench.site.reason(&bench.id());
     assert!(
@@ -388,7 +300,7 @@ async fn a_machine_that_started_something_else_is_refused_where_a_measured_boot_
     bench.end().await;
 
     // Without that setting the difference is only recorded.
-    let bench = Bench::start_serving(&efi_program(), "").await;
+    let bench = start_serving(&efi_program(), "").await;
     bench.until(&["available"]).await;
     let explained = bench.site.cli(["node", "explain", &bench.id()]);
     assert!(
@@ -401,7 +313,7 @@ async fn a_machine_that_started_something_else_is_refused_where_a_measured_boot_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_without_a_tpm_is_refused_where_one_is_required_and_is_address_only_elsewhere() {
-    let strict = Bench::start(Profile::Instant, false, "identity: {tpm: required}\n").await;
+    let strict = start(false, "identity: {tpm: required}\n").await;
     strict.until(&["failed"]).await;
     let reason = strict.site.reason(&strict.id());
     assert!(
@@ -410,7 +322,7 @@ async fn a_machine_without_a_tpm_is_refused_where_one_is_required_and_is_address
     );
     strict.end().await;
 
-    let bench = Bench::start(Profile::Instant, false, "").await;
+    let bench = start(false, "").await;
     bench.until(&["available"]).await;
     assert_eq!(bench.status()["identity"], "address only");
     let id = bench.id();
@@ -418,7 +330,7 @@ async fn a_machine_without_a_tpm_is_refused_where_one_is_required_and_is_address
     bench.until(&["active"]).await;
     bench.site.cli(["node", "release", "--yes", &id]);
     bench.until(&["available"]).await;
-    let certificates = bench.site.json(["node", "certificates", &id]).to_string();
+    let certificates = bench.certificates();
     assert!(certificates.contains("\"identity\":\"address only\""), "{certificates}");
     bench.end().await;
 }

@@ -1,47 +1,24 @@
 //! A thief has copied the key folder with the key of the site's authority.
 
-use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use rackwright_api::v1;
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
 use rackwright_identity::{ClientIdentity, ClientKey, KeyFiles, SystemRng};
-use rackwright_sim::fleet::{Fleet, FleetConfig};
-use rackwright_sim::install_crypto;
 use rackwright_store::Store;
 use rackwright_tests::plane::{Plane, TEST_LIMIT};
-use rackwright_tests::ports::free_port;
-use rackwright_tests::site::{Site, program, texts};
+use rackwright_tests::site::{Site, texts};
 use rackwright_tests::wire::{self, methods};
 use tonic::Status;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-/// `rackwrightd COMMAND` beside the running daemon.
-fn local(dir: &Path, words: &[&str]) -> Result<String, String> {
-    let mut command = Command::new(program("rackwrightd"));
-    command.args(words).arg("--config").arg(dir.join("rackwrightd.yaml"));
-    let output = command.output().expect("rackwrightd can be started");
-    let (out, err) = texts(&output);
-    match output.status.success() {
-        true => Ok(out),
-        false => Err(err),
-    }
-}
+use crate::machine::{pxe_machine, rackwrightd, until};
 
 fn rotate(dir: &Path, words: &[&str]) -> Result<String, String> {
-    local(dir, &[&["rotate-keys", "ca"], words].concat())
-}
-
-/// Waits until a condition holds, which may take some rounds of the daemon.
-async fn until(site: &Site, what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + TEST_LIMIT;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}\n{}", site.log_tail());
-        tokio::time::sleep(Duration::from_millis(300)).await;
-    }
+    rackwrightd(dir, &[&["rotate-keys", "ca"], words].concat())
 }
 
 fn read(path: &Path) -> String {
@@ -155,30 +132,6 @@ fn cli_of(site: &Site, home: &Path, words: &[&str]) -> Output {
     command.output().expect("the CLI can be started")
 }
 
-/// A control plane and one installed machine.
-async fn hall(dir: &Path) -> (Plane, Fleet, String) {
-    let ssh = free_port();
-    let further = format!("ssh_port: {ssh}\nnetwork_test: {{enabled: false}}\n");
-    let plane = Plane::start_with(dir, "pxe", &further).await;
-    let config = FleetConfig {
-        nodes: 1,
-        boot_server: Some(plane.dhcp),
-        tftp_port: plane.tftp_port,
-        ssh_listen: Some(SocketAddrV4::new([0, 0, 0, 0].into(), ssh)),
-        ..FleetConfig::default()
-    };
-    let fleet = Fleet::start(config).await.expect("the fleet starts");
-    plane.enrol(&fleet, |_| "lab".to_owned()).await;
-    let image = dir.join("disk.raw");
-    std::fs::write(&image, vec![7; 1 << 20]).expect("an image");
-    let image = image.display().to_string();
-    plane
-        .site
-        .cli(["image", "add", "disk", "--file", &image, "--format", "raw"]);
-    let id = fleet.node(0).name();
-    (plane, fleet, id)
-}
-
 async fn epoch_of(dir: &Path, member: &str) -> u64 {
     let store = Store::open(&dir.join("data/rackwright.db"))
         .await
@@ -207,9 +160,8 @@ async fn begin(plane: &mut Plane, dir: &Path) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_by_a_stolen_authority_key_opens_nothing_after_the_rotation() {
-    install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
-    let (mut plane, fleet, _) = hall(dir.path()).await;
+    let (mut plane, fleet) = pxe_machine(dir.path()).await;
     let dir = dir.path();
     let thief = Thief::copy(dir);
     let operator = ClientIdentity::member("operator", epoch_of(dir, "operator").await).expect("a name");
@@ -253,16 +205,16 @@ async fn a_certificate_by_a_stolen_authority_key_opens_nothing_after_the_rotatio
     assert!(who_am_i(&connect(dir, &forged)).await.is_err());
     let events = plane.site.cli(["events", "-o", "json"]);
     assert!(events.contains("the key is stolen"), "{events}");
-    local(dir, &["audit", "verify"]).expect("the audit keeps the name of the site");
+    rackwrightd(dir, &["audit", "verify"]).expect("the audit keeps the name of the site");
     plane.site.stop().await;
     fleet.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn honest_members_and_machines_go_on_through_a_rotation_of_the_authority() {
-    install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
-    let (mut plane, fleet, id) = hall(dir.path()).await;
+    let (mut plane, fleet) = pxe_machine(dir.path()).await;
+    let id = fleet.node(0).name();
     let dir = dir.path();
     let (ann, gone) = (join(&plane.site, "ann"), join(&plane.site, "gone"));
     // A machine is in use before, during and after the rotation.

@@ -1,21 +1,17 @@
 //! Hosts that pose as a node without a TPM; the node's BMC delivers a secret to it.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message as Up;
-use rackwright_sim::fleet::{Fleet, FleetConfig, Profile, SimNode};
-use rackwright_sim::install_crypto;
+use rackwright_sim::fleet::Profile;
 use rackwright_tests::impostor::{Host, Key, get};
-use rackwright_tests::ports::free_port;
-use rackwright_tests::site::Site;
 use serde_json::Value;
 use tonic::Code;
 
-use crate::attestation::{KEY, equip, settings};
+use crate::machine::{Bench, Setup, TEST_LIMIT};
 
-const TEST_LIMIT: Duration = Duration::from_secs(180);
 const REFUSED: &str = "security.attestation-refused";
 const REQUIRED: &str = "identity: {bmc: required}\n";
 /// The address of the machine's BMC.
@@ -23,75 +19,24 @@ const BMC: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 1);
 /// The address of a host on the boot network.
 const BOOT_HOST: Ipv4Addr = Ipv4Addr::new(127, 128, 7, 7);
 
-/// A control plane and one honest machine without a TPM.
-struct Bench {
-    site: Site,
-    fleet: Fleet,
-    dhcp: SocketAddrV4,
-    _dir: tempfile::TempDir,
+/// A control plane and one honest machine without a TPM. `refuses`: the BMC refuses all media.
+async fn start(profile: Profile, refuses: bool, more: &str) -> Bench {
+    let setup = Setup {
+        profile,
+        tpm: false,
+        more,
+        ..Setup::default()
+    };
+    setup.start(|fleet| fleet.node(0).refuse_media(refuses)).await
 }
 
 impl Bench {
-    /// `refuses`: the BMC refuses all media.
-    async fn start(profile: Profile, refuses: bool, more: &str) -> Self {
-        install_crypto();
-        let dir = tempfile::tempdir().expect("a folder");
-        let (ports, ssh) = (std::array::from_fn(|_| free_port()), free_port());
-        let site = Site::start_with(dir.path(), &settings(dir.path(), ports, ssh, b"vmlinuz", more)).await;
-        let dhcp = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports[2]);
-        let config = FleetConfig {
-            profile,
-            tpm: false,
-            boot_server: Some(dhcp),
-            ssh_listen: Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ssh)),
-            ..FleetConfig::default()
-        };
-        let fleet = Fleet::start(config).await.expect("the fleet starts");
-        fleet.node(0).refuse_media(refuses);
-        equip(&site, &fleet, dir.path());
-        Self {
-            site,
-            fleet,
-            dhcp,
-            _dir: dir,
-        }
-    }
-
-    fn node(&self) -> SimNode {
-        self.fleet.node(0)
-    }
-
-    fn id(&self) -> String {
-        self.node().name()
-    }
-
-    async fn until(&self, state: &str) {
-        self.site.until(&self.id(), &[state], TEST_LIMIT).await;
-    }
-
-    fn deploy(&self) {
-        self.site
-            .cli(["node", "deploy", &self.id(), "--image", "disk", "--ssh-key", KEY]);
-    }
-
-    fn release(&self) {
-        self.site.cli(["node", "release", "--yes", &self.id()]);
-    }
-
     fn identity(&self) -> Value {
         self.site.json(["node", "get", &self.id()])["status"]["identity"].clone()
     }
 
     fn explained(&self) -> String {
         self.site.cli(["node", "explain", &self.id()])
-    }
-
-    fn certificates(&self) -> String {
-        self.site.json(["node", "certificates", &self.id()]).to_string()
-    }
-
-    fn events(&self, kind: &str) -> Vec<Value> {
-        self.site.events(&format!("nodes/{}", self.id()), kind)
     }
 
     /// The address of the medium in the virtual drive, once there is one.
@@ -130,26 +75,20 @@ impl Bench {
         };
         session.answer_by(answer, TEST_LIMIT).await
     }
-
-    async fn end(self) {
-        // Stopped first: the control plane logs out of each BMC.
-        self.site.stop().await;
-        self.fleet.stop().await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_honest_machine_is_known_by_its_bmc_and_its_erase_certificate_states_it() {
-    let bench = Bench::start(Profile::Instant, false, REQUIRED).await;
-    bench.until("available").await;
+    let bench = start(Profile::Instant, false, REQUIRED).await;
+    bench.until(&["available"]).await;
     assert_eq!(bench.identity(), "bmc");
     bench.deploy();
-    bench.until("active").await;
+    bench.until(&["active"]).await;
     assert_eq!(bench.node().media(), None, "the customer finds no medium of ours");
     let explained = bench.explained();
     assert!(explained.contains("the medium with the boot's secret"), "{explained}");
     bench.release();
-    bench.until("available").await;
+    bench.until(&["available"]).await;
     let certificates = bench.certificates();
     assert!(certificates.contains("\"identity\":\"bmc\""), "{certificates}");
     let printed = bench.site.cli(["node", "certificates", &bench.id(), "--verify"]);
@@ -167,8 +106,8 @@ async fn an_honest_machine_is_known_by_its_bmc_and_its_erase_certificate_states_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_without_the_medium_cannot_pose_as_the_machine() {
-    let bench = Bench::start(Profile::Vm, false, "identity: {bmc: preferred}\n").await;
-    bench.until("available").await;
+    let bench = start(Profile::Vm, false, "identity: {bmc: preferred}\n").await;
+    bench.until(&["available"]).await;
     let attacker = Host::with_mac(bench.dhcp, &bench.node().mac()).await;
     bench.deploy();
     let ended = bench.pose(&attacker, &[]).await;
@@ -177,7 +116,7 @@ async fn a_host_without_the_medium_cannot_pose_as_the_machine() {
         "{ended}"
     );
     // The real machine, after a power cycle.
-    bench.until("active").await;
+    bench.until(&["active"]).await;
     assert!(bench.node().installed().is_some());
     assert_eq!(bench.identity(), "bmc");
     let events = bench.events(REFUSED);
@@ -191,7 +130,7 @@ async fn a_host_without_the_medium_cannot_pose_as_the_machine() {
         let ended = bench.pose(&attacker, &[7; 32]).await;
         assert!(ended.message().contains("does not know the secret"), "{ended}");
     }
-    bench.until("quarantined").await;
+    bench.until(&["quarantined"]).await;
     let reason = bench.site.reason(&bench.id());
     assert!(reason.contains("does not know the secret"), "{reason}");
     assert_eq!(bench.events(REFUSED).len(), 3);
@@ -205,7 +144,7 @@ async fn a_host_without_the_medium_cannot_pose_as_the_machine() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_medium_is_for_the_bmc_alone_and_for_its_own_boot_alone() {
-    let bench = Bench::start(Profile::Vm, false, REQUIRED).await;
+    let bench = start(Profile::Vm, false, REQUIRED).await;
     let first = bench.medium().await;
     assert!(!first.contains('?'), "{first}");
     let medium = get(&first, BMC).await.expect("the BMC may have it");
@@ -217,13 +156,13 @@ async fn the_medium_is_for_the_bmc_alone_and_for_its_own_boot_alone() {
         .expect("a seal");
     let guessed = format!("{before}/{}/rackwright.iso", "0".repeat(seal.len()));
     assert_eq!(get(&guessed, BMC).await, None, "a guess");
-    bench.until("available").await;
+    bench.until(&["available"]).await;
     assert_eq!(get(&first, BMC).await, None, "its boot is over");
     bench.deploy();
     let second = bench.medium().await;
     assert_ne!(first, second);
     assert_eq!(get(&first, BMC).await, None, "an old boot's");
-    bench.until("active").await;
+    bench.until(&["active"]).await;
     assert_eq!(get(&second, BMC).await, None, "a customer's machine expects none");
     assert_eq!(bench.identity(), "bmc");
     bench.end().await;
@@ -231,8 +170,8 @@ async fn the_medium_is_for_the_bmc_alone_and_for_its_own_boot_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_with_a_bmc_without_virtual_media_is_refused_where_the_secret_is_required() {
-    let strict = Bench::start(Profile::Instant, true, REQUIRED).await;
-    strict.until("failed").await;
+    let strict = start(Profile::Instant, true, REQUIRED).await;
+    strict.until(&["failed"]).await;
     let reason = strict.site.reason(&strict.id());
     assert!(
         reason.contains("delivers none") && reason.contains("not licensed") && reason.contains("identity.bmc_skus"),
@@ -241,8 +180,8 @@ async fn a_machine_with_a_bmc_without_virtual_media_is_refused_where_the_secret_
     assert_eq!(strict.node().view().boots, 0, "it was not even switched on");
     strict.end().await;
 
-    let bench = Bench::start(Profile::Instant, true, "identity: {bmc: preferred}\n").await;
-    bench.until("available").await;
+    let bench = start(Profile::Instant, true, "identity: {bmc: preferred}\n").await;
+    bench.until(&["available"]).await;
     assert_eq!(bench.identity(), "address only");
     let explained = bench.explained();
     assert!(
@@ -250,9 +189,9 @@ async fn a_machine_with_a_bmc_without_virtual_media_is_refused_where_the_secret_
         "{explained}"
     );
     bench.deploy();
-    bench.until("active").await;
+    bench.until(&["active"]).await;
     bench.release();
-    bench.until("available").await;
+    bench.until(&["available"]).await;
     let certificates = bench.certificates();
     assert!(certificates.contains("\"identity\":\"address only\""), "{certificates}");
     let events = bench.events("security.no-bmc-secret");

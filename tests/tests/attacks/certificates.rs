@@ -1,6 +1,5 @@
 //! A forger with write access to the database, or with the signing key, changes certified facts.
 
-use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -9,11 +8,11 @@ use std::time::Duration;
 use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_identity::{EraseRecord, KeyFiles, SystemRng, chain_hash, payload_hash};
-use rackwright_sim::fleet::{Fleet, FleetConfig};
-use rackwright_sim::install_crypto;
+use rackwright_sim::fleet::Fleet;
 use rackwright_tests::plane::{Plane, TEST_LIMIT};
-use rackwright_tests::ports::free_port;
-use rackwright_tests::site::{Site, texts};
+use rackwright_tests::site::{Site, out_or_error, texts};
+
+use crate::machine::pxe_machine;
 
 /// A control plane with a chain of certificates.
 struct Hall {
@@ -42,25 +41,7 @@ fn from_hex(digits: &str) -> Vec<u8> {
 
 impl Hall {
     async fn start(dir: &Path) -> Self {
-        install_crypto();
-        let ssh = free_port();
-        let further = format!("ssh_port: {ssh}\nnetwork_test: {{enabled: false}}\n");
-        let plane = Plane::start_with(dir, "pxe", &further).await;
-        let config = FleetConfig {
-            nodes: 1,
-            boot_server: Some(plane.dhcp),
-            tftp_port: plane.tftp_port,
-            ssh_listen: Some(SocketAddrV4::new([0, 0, 0, 0].into(), ssh)),
-            ..FleetConfig::default()
-        };
-        let fleet = Fleet::start(config).await.expect("the fleet starts");
-        plane.enrol(&fleet, |_| "lab".to_owned()).await;
-        let image = dir.join("disk.raw");
-        std::fs::write(&image, vec![7; 1 << 20]).expect("an image");
-        let image = image.display().to_string();
-        plane
-            .site
-            .cli(["image", "add", "disk", "--file", &image, "--format", "raw"]);
+        let (plane, fleet) = pxe_machine(dir).await;
         let hall = Self {
             plane,
             fleet,
@@ -117,11 +98,7 @@ impl Hall {
         command.env("RACKWRIGHT_CONFIG", self.dir.join("nowhere"));
         let output = command.args(["certificates", "--verify"]).args(words).output();
         let output = output.expect("the CLI can be started");
-        let (out, err) = texts(&output);
-        match output.status.success() {
-            true => Ok(out),
-            false => Err(err),
-        }
+        out_or_error(&output)
     }
 
     fn finds(&self, forgery: &Forgery<'_>) {

@@ -1,24 +1,19 @@
 //! A customer changes the firmware of a machine.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::Duration;
-
-use rackwright_sim::fleet::{Fleet, FleetConfig, Profile};
-use rackwright_sim::install_crypto;
-use rackwright_tests::ports::free_port;
+use rackwright_sim::fleet::Fleet;
 use rackwright_tests::site::Site;
 use serde_json::Value;
+use tempfile::TempDir;
 
-use crate::attestation::{KEY, equip, settings};
+use crate::machine::{self, KEY, TEST_LIMIT};
 
-const TEST_LIMIT: Duration = Duration::from_secs(180);
 const NOT_GOLDEN: &str = "security.firmware-not-golden";
 
 /// A control plane and two machines of one SKU with the same firmware.
 pub struct Bench {
     pub site: Site,
     pub fleet: Fleet,
-    _dir: tempfile::TempDir,
+    _dir: TempDir,
 }
 
 impl Bench {
@@ -28,26 +23,20 @@ impl Bench {
 
     /// Starts with these components in each machine.
     pub async fn start_fitted(more: &str, components: &[&str]) -> Self {
-        install_crypto();
-        let dir = tempfile::tempdir().expect("a folder");
-        let (ports, ssh) = (std::array::from_fn(|_| free_port()), free_port());
-        let site = Site::start_with(dir.path(), &settings(dir.path(), ports, ssh, b"vmlinuz", more)).await;
-        let config = FleetConfig {
+        let setup = machine::Setup {
             nodes: 2,
-            profile: Profile::Instant,
-            tpm: true,
-            boot_server: Some(SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports[2])),
-            ssh_listen: Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ssh)),
-            ..FleetConfig::default()
+            more,
+            ..machine::Setup::default()
         };
-        let fleet = Fleet::start(config).await.expect("the fleet starts");
-        for (index, component) in [0, 1]
-            .into_iter()
-            .flat_map(|index| components.iter().map(move |one| (index, one)))
-        {
-            fleet.node(index).fit_component(component).expect("it has a key");
-        }
-        equip(&site, &fleet, dir.path());
+        let fit = |fleet: &Fleet| {
+            for (index, component) in [0, 1]
+                .into_iter()
+                .flat_map(|index| components.iter().map(move |one| (index, one)))
+            {
+                fleet.node(index).fit_component(component).expect("it has a key");
+            }
+        };
+        let machine::Bench { site, fleet, dir, .. } = setup.start(fit).await;
         Self { site, fleet, _dir: dir }
     }
 

@@ -1,113 +1,46 @@
 //! A host on the boot network that poses as the agent of a node.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message as Up;
-use rackwright_sim::fleet::{Fleet, FleetConfig, Phase, Profile, SimNode};
-use rackwright_sim::install_crypto;
+use rackwright_sim::fleet::{Phase, Profile};
 use rackwright_tests::impostor::{Agent, Host, Key, Plan, Session};
 use rackwright_tests::ports::free_port;
-use rackwright_tests::site::{POLL, Site};
+use rackwright_tests::site::POLL;
 use serde_json::Value;
 use tonic::Code;
 
-use crate::attestation::equip;
-
-const TEST_LIMIT: Duration = Duration::from_secs(180);
-/// A customer's login key, which is a part of the seed.
-const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA9Nf8gnELrYx6K/bPXBRt0Q3kQb6ujVbhL6rVQIzJgo customer";
-
-/// A control plane and one honest machine that needs some seconds to boot. The machine was inspected once.
-struct Bench {
-    site: Site,
-    fleet: Fleet,
-    dhcp: SocketAddrV4,
-    _dir: tempfile::TempDir,
-}
-
-fn settings(dir: &Path, [api, store, dhcp, tftp, http]: [u16; 5], ssh: u16) -> String {
-    for file in ["vmlinuz", "initrd"] {
-        std::fs::write(dir.join(file), file.repeat(100)).expect("the file can be written");
-    }
-    let dir = dir.display();
-    format!(
-        "data_dir: {dir}/data\napi: {{listen: \"127.0.0.1:{api}\", names: [\"127.0.0.1\"]}}\n\
-         store: {{listen: \"127.0.0.1:{store}\"}}\nssh_port: {ssh}\n\
-         boot:\n  ramdisk: {{kernel: {dir}/vmlinuz, initrd: {dir}/initrd}}\n  network:\n    \
-         server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
-         http_port: {http}\n    first_stages: {{}}\n    dhcp:\n      server:\n        subnets:\n        \
-         - network: 127.128.0.0/10\n          pool: {{first: {LEASED}, last: {LEASED}}}\n\
-         policy: {{power_off_s: 1, backoff_s: 1, backoff_max_s: 5, tries: 3, agent_grace_s: 2, agent_boot_s: 90, agent_quiet_s: 18}}\n"
-    )
-}
+use crate::machine::{Bench, KEY, Setup, TEST_LIMIT};
 
 /// The one address that the DHCP server gives to machines.
 const LEASED: Ipv4Addr = Ipv4Addr::new(127, 128, 1, 7);
 
+/// A control plane and one honest machine that needs some seconds to boot. The machine was inspected once.
+async fn start() -> Bench {
+    start_with(free_port()).await
+}
+
+/// Starts, with an SSH server of the installed system on this port of its address, and of no other.
+async fn start_with(ssh: u16) -> Bench {
+    let setup = Setup {
+        profile: Profile::Vm,
+        // These attacks are on nodes that are identified only by their addresses.
+        tpm: false,
+        pool: [LEASED, LEASED],
+        ssh: SocketAddrV4::new(LEASED, ssh),
+        agent_quiet_s: 18,
+        ..Setup::default()
+    };
+    let bench = setup.start(|_| {}).await;
+    bench.until(&["available"]).await;
+    bench
+}
+
 impl Bench {
-    async fn start() -> Self {
-        Self::start_with(free_port()).await
-    }
-
-    /// Starts, with an SSH server of the installed system on this port of its address, and of no other.
-    async fn start_with(ssh: u16) -> Self {
-        install_crypto();
-        let dir = tempfile::tempdir().expect("a folder");
-        let ports = std::array::from_fn(|_| free_port());
-        let site = Site::start_with(dir.path(), &settings(dir.path(), ports, ssh)).await;
-        let dhcp = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports[2]);
-        let config = FleetConfig {
-            profile: Profile::Vm,
-            // These attacks are on nodes that are identified only by their addresses.
-            tpm: false,
-            boot_server: Some(dhcp),
-            ssh_listen: Some(SocketAddrV4::new(LEASED, ssh)),
-            ..FleetConfig::default()
-        };
-        let fleet = Fleet::start(config).await.expect("the fleet starts");
-        equip(&site, &fleet, dir.path());
-        let bench = Self {
-            site,
-            fleet,
-            dhcp,
-            _dir: dir,
-        };
-        bench.until(&["available"]).await;
-        bench
-    }
-
-    fn node(&self) -> SimNode {
-        self.fleet.node(0)
-    }
-
-    async fn until(&self, states: &[&str]) -> String {
-        self.site.until(&self.node().name(), states, TEST_LIMIT).await
-    }
-
-    fn deploy(&self) {
-        let id = self.node().name();
-        self.site
-            .cli(["node", "deploy", &id, "--image", "disk", "--ssh-key", KEY]);
-    }
-
-    fn release(&self) {
-        self.site.cli(["node", "release", "--yes", &self.node().name()]);
-    }
-
     async fn attacker(&self) -> Host {
         Host::with_mac(self.dhcp, &self.node().mac()).await
-    }
-
-    fn events(&self, kind: &str) -> Vec<Value> {
-        self.site.events(&format!("nodes/{}", self.node().name()), kind)
-    }
-
-    async fn until_reported(&self, kind: &str, count: usize) -> Vec<Value> {
-        let target = format!("nodes/{}", self.node().name());
-        self.site.until_reported(&target, kind, count, TEST_LIMIT).await
     }
 
     /// Registers and connects before the machine itself has booted.
@@ -121,17 +54,11 @@ impl Bench {
         session.send_message(Up::Inventory(v1::Inventory::default())).await;
         (agent, session)
     }
-
-    async fn end(self) {
-        // Stopped first: the control plane logs out of each BMC.
-        self.site.stop().await;
-        self.fleet.stop().await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_boots_before_our_power_on_gets_no_plan() {
-    let bench = Bench::start().await;
+    let bench = start().await;
     let attacker = bench.attacker().await;
     let lease = attacker.lease().await.expect("a known machine has an address");
     assert_eq!(lease.boot_file, None, "the node is available: nothing is booted");
@@ -153,7 +80,7 @@ async fn a_host_that_boots_before_our_power_on_gets_no_plan() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_is_faster_than_the_machine_after_a_deploy_gets_no_seed_and_the_machine_succeeds() {
-    let bench = Bench::start().await;
+    let bench = start().await;
     let attacker = bench.attacker().await;
     bench.deploy();
     let (agent, mut session) = bench.wins_the_race(&attacker, "attacker").await;
@@ -177,7 +104,7 @@ async fn a_host_that_is_faster_than_the_machine_after_a_deploy_gets_no_seed_and_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_impostor_during_an_erase_gets_no_certificate_and_its_second_attempt_quarantines_the_node() {
-    let bench = Bench::start().await;
+    let bench = start().await;
     let id = bench.node().name();
     bench.deploy();
     bench.until(&["rebooting", "validating", "active"]).await;
@@ -220,7 +147,7 @@ async fn an_impostor_during_an_erase_gets_no_certificate_and_its_second_attempt_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_certificate_neither_occupies_a_free_node_nor_gets_the_next_customers_job() {
-    let bench = Bench::start().await;
+    let bench = start().await;
     let (id, attacker) = (bench.node().name(), bench.attacker().await);
     // The attacker gets a certificate in a boot that is contested afterwards.
     bench.deploy();
@@ -255,7 +182,7 @@ async fn an_old_certificate_neither_occupies_a_free_node_nor_gets_the_next_custo
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replayed_token_and_a_second_registration_are_refused_and_end_the_first_one() {
-    let bench = Bench::start().await;
+    let bench = start().await;
     let attacker = bench.attacker().await;
     bench.deploy();
     let plan: Plan = attacker.plan_as_soon_as_possible(TEST_LIMIT).await;
@@ -284,7 +211,7 @@ async fn a_replayed_token_and_a_second_registration_are_refused_and_end_the_firs
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_mac_address_in_two_places_is_contested_in_either_order() {
     let elsewhere = Ipv4Addr::new(127, 129, 9, 9);
-    let bench = Bench::start().await;
+    let bench = start().await;
     let attacker = bench.attacker().await;
     bench.deploy();
     // A token of the script, used from a second address.
@@ -329,7 +256,7 @@ async fn the_address_that_an_agent_reports_is_no_target_of_a_login() {
     let elsewhere = Ipv4Addr::new(127, 66, 6, 6);
     let decoy = tokio::net::TcpListener::bind((elsewhere, ssh)).await;
     let decoy = decoy.expect("the port is free on this address");
-    let bench = Bench::start_with(ssh).await;
+    let bench = start_with(ssh).await;
     bench.node().forge_address(elsewhere);
     bench.node().forge_inventory(move |inventory| {
         for nic in &mut inventory.nics {

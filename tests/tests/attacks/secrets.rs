@@ -22,6 +22,8 @@ use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, program, texts};
 use serde_json::Value;
 
+use crate::machine::{rackwrightd, until};
+
 /// Part of the user data; must not be found in any file.
 const PLANTED: &str = "planted-password-of-a-customer";
 
@@ -374,28 +376,8 @@ async fn no_core_dump_holds_the_keys() {
 }
 
 /// `rackwrightd rotate-keys` beside the running daemon.
-fn rotate(dir: &Path, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program("rackwrightd"))
-        .arg("rotate-keys")
-        .args(arguments)
-        .arg("--config")
-        .arg(dir.join("rackwrightd.yaml"))
-        .output()
-        .expect("rackwrightd can be started");
-    let (out, err) = texts(&output);
-    match output.status.success() {
-        true => Ok(out),
-        false => Err(err),
-    }
-}
-
-/// Waits until a condition holds, which may take some rounds of the daemon.
-async fn until(site: &Site, what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + TEST_LIMIT;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}\n{}", site.log_tail());
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+fn rotate(dir: &Path, words: &[&str]) -> Result<String, String> {
+    rackwrightd(dir, &[&["rotate-keys"], words].concat())
 }
 
 fn keys(dir: &Path) -> BTreeSet<String> {

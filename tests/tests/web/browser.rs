@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rackwright_bench::chromium::capabilities;
 use rackwright_sim::fleet::{Fleet, FleetConfig};
 use rackwright_sim::install_crypto;
 use rackwright_tests::ports::free_port;
@@ -11,7 +12,7 @@ use rackwright_tests::site::Site;
 use rackwright_tests::web_console::Console;
 use thirtyfour::common::log::LoggingPrefsLogLevel;
 use thirtyfour::extensions::query::ElementQueryable as _;
-use thirtyfour::{By, CapabilitiesHelper as _, ChromiumLikeCapabilities as _, DesiredCapabilities, WebDriver};
+use thirtyfour::{By, ChromiumLikeCapabilities as _, WebDriver};
 use tokio::process::{Child, Command};
 
 /// Generous: browser and control plane share the computer with other tests.
@@ -52,23 +53,7 @@ impl Browser {
             .stderr(Stdio::null());
         let program = command.kill_on_drop(true).spawn().expect("chromedriver can be started");
         let profile = tempfile::tempdir().expect("a folder");
-        let mut wanted = DesiredCapabilities::chrome();
-        for argument in [
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--disable-dev-shm-usage",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--no-first-run",
-            "--window-size=1440,900",
-            &format!("--user-data-dir={}", profile.path().display()),
-        ] {
-            wanted.add_arg(argument).expect("an argument");
-        }
-        wanted.accept_insecure_certs(true).expect("a capability");
+        let mut wanted = capabilities(profile.path()).expect("capabilities");
         wanted
             .set_browser_log_level(LoggingPrefsLogLevel::All)
             .expect("a capability");

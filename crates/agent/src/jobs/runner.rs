@@ -388,8 +388,8 @@ fn perform(
                 drives: &*machine.drives,
                 writer: &*machine.writer,
                 efivars: machine.host.efivars(),
-                peers: work.peers.clone().map(|order| PeerSetup {
-                    order,
+                peers: work.peers.clone().map(|peers| PeerSetup {
+                    peers,
                     operation: job.operation.clone(),
                     host: Arc::clone(&machine.host),
                     sharing,

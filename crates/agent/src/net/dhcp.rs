@@ -14,11 +14,14 @@ use super::NetError;
 use crate::clock::{jittered, random_number};
 use crate::cmdline::{Addressing, Mac, prefix_of_mask};
 
+/// The bytes before the options (RFC 2131).
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
+/// Offset of the options in a message.
 const OPTIONS_AT: usize = 240;
 /// Minimum size of a BOOTP message in bytes; some relays drop shorter ones.
 const MIN_BYTES: usize = 300;
 const BROADCAST_FLAG: u16 = 0x8000;
+// Codes of options (RFC 2132).
 const MASK: u8 = 1;
 const ROUTER: u8 = 3;
 const REQUESTED: u8 = 50;
@@ -29,11 +32,13 @@ const SERVER: u8 = 54;
 const PARAMETERS: u8 = 55;
 const VENDOR_CLASS: u8 = 60;
 const CLIENT_ID: u8 = 61;
+// Types of messages.
 const DISCOVER: u8 = 1;
 const OFFER: u8 = 2;
 const REQUEST: u8 = 3;
 const ACK: u8 = 5;
 const NAK: u8 = 6;
+/// Time limit for the first answer. It doubles with each try, up to [`MAX_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const MAX_WAIT: Duration = Duration::from_secs(8);
 /// Lease time if the server states none.
@@ -57,7 +62,7 @@ struct Answer {
     lease: Lease,
 }
 
-/// Sends requests until the deadline. `wanted` is the address to request again.
+/// Asks for a lease until the deadline. `wanted` is the address of an earlier lease.
 ///
 /// # Errors
 /// [`NetError::NoLease`], or the kernel's error for the socket.
@@ -72,16 +77,16 @@ pub fn obtain(nic: &str, mac: Mac, wanted: Option<Ipv4Addr>, deadline: Instant) 
             id: random_number() as u32,
             begun,
         };
-        let turn = jittered(wait);
+        let answer_time = jittered(wait);
         let offer = exchange
-            .request(DISCOVER, wanted, None, OFFER, turn)
+            .request(DISCOVER, wanted, None, OFFER, answer_time)
             .map_err(NetError::io("DHCP"))?;
         if let Some(Answer { lease, .. }) = offer {
             let IpAddr::V4(address) = lease.addressing.address else {
                 continue;
             };
             let acknowledged = exchange
-                .request(REQUEST, Some(address), Some(lease.server), ACK, turn)
+                .request(REQUEST, Some(address), Some(lease.server), ACK, answer_time)
                 .map_err(NetError::io("DHCP"))?;
             if let Some(Answer { lease, .. }) = acknowledged {
                 return Ok(lease);
@@ -103,6 +108,7 @@ fn open(nic: &str) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
+/// Messages of one transaction.
 struct Exchange<'a> {
     socket: &'a UdpSocket,
     mac: Mac,
@@ -215,7 +221,7 @@ fn parse(message: &[u8], id: u32, mac: Mac) -> Option<Answer> {
     })
 }
 
-/// All options, including those in overloaded fields.
+/// All options, including those in the fields for file and server name (option overload).
 fn options(message: &[u8]) -> Vec<(u8, &[u8])> {
     let mut found = Vec::new();
     collect(message.get(OPTIONS_AT..).unwrap_or_default(), &mut found);

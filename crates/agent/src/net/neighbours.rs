@@ -1,7 +1,8 @@
 //! Listens for LLDP on every Ethernet card, in its own thread, while the agent runs.
 //!
-//! Switches send every few seconds (by default every 30 s, IEEE 802.1AB-2016 clause 9.2.5.7), so no other task waits for
-//! it. Cards that are down are set up for it: without an address, without IPv6, and without answers to ARP.
+//! A switch announces itself periodically (by default every 30 s, IEEE 802.1AB-2016 clause 9.2.5.7), so no other task waits
+//! for an announcement. A card that is down is set up to receive: without an address, without IPv6, and without answers to
+//! ARP.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,12 +63,14 @@ struct KnownNeighbour {
 struct LldpListener {
     root: SysRoot,
     socket: OwnedFd,
-    /// By the kernel's interface number.
+    /// The cards that can receive, by the kernel's interface number.
     cards: BTreeMap<usize, Card>,
+    /// The neighbour of each card, by the same number.
     known: BTreeMap<usize, KnownNeighbour>,
 }
 
-/// Listens until the receiver is dropped. Logs the name of a card that cannot listen.
+/// Starts the thread, which reports neighbours to `sender` until all receivers are dropped. A card that cannot receive LLDP
+/// is logged and left out.
 pub fn listen(root: &SysRoot, sender: watch::Sender<NeighbourReport>) {
     let mut listener = match LldpListener::open(root.clone()) {
         Ok(listener) => listener,
@@ -86,7 +89,7 @@ pub fn listen(root: &SysRoot, sender: watch::Sender<NeighbourReport>) {
 
 impl LldpListener {
     fn open(root: SysRoot) -> io::Result<Self> {
-        // Not bound to a card: it receives the frames of all cards, each with its card.
+        // The socket is bound to no card. It receives the frames of all cards, and each frame comes with its card's number.
         let lldp = Protocol::from(i32::from(ETHERTYPE.to_be()));
         let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(lldp))?;
         socket.set_nonblocking(true)?;
@@ -118,7 +121,7 @@ impl LldpListener {
         }
     }
 
-    /// Joins the groups on new cards and sets those cards up.
+    /// Finds the present cards, and makes new ones receive LLDP.
     fn scan_cards(&mut self) {
         let mut cards = BTreeMap::new();
         for (name, mac) in ethernet(&self.root) {
@@ -127,21 +130,22 @@ impl LldpListener {
                 continue;
             }
             let mac = mac.to_string();
-            let place = number as usize;
-            let is_known = self.cards.get(&place).is_some_and(|card| card.name == name);
+            let key = number as usize;
+            let is_known = self.cards.get(&key).is_some_and(|card| card.name == name);
             if !is_known {
-                self.known.remove(&place);
+                self.known.remove(&key);
                 if let Err(error) = self.join(&name, number) {
                     tracing::warn!("cannot receive LLDP on {name}: {error}");
                     continue;
                 }
             }
-            cards.insert(place, Card { name, mac });
+            cards.insert(key, Card { name, mac });
         }
-        self.known.retain(|place, _| cards.contains_key(place));
+        self.known.retain(|key, _| cards.contains_key(key));
         self.cards = cards;
     }
 
+    /// Joins the groups on a card, and sets the card up if it is down.
     fn join(&self, name: &str, number: u32) -> io::Result<()> {
         for group in GROUPS {
             ioctl::join_packet_group(&self.socket, number, group)?;
@@ -181,12 +185,12 @@ impl LldpListener {
         Ok(())
     }
 
-    fn handle_frame(&mut self, place: usize, frame: &[u8]) {
-        let (Some(card), Some(announcement)) = (self.cards.get(&place), lldp::parse(frame)) else {
+    fn handle_frame(&mut self, card_number: usize, frame: &[u8]) {
+        let (Some(card), Some(announcement)) = (self.cards.get(&card_number), lldp::parse(frame)) else {
             return;
         };
         if announcement.ttl_s == 0 {
-            self.known.remove(&place);
+            self.known.remove(&card_number);
             return;
         }
         let known = KnownNeighbour {
@@ -200,7 +204,7 @@ impl LldpListener {
                 system_name: announcement.system_name,
             },
         };
-        self.known.insert(place, known);
+        self.known.insert(card_number, known);
     }
 
     /// Sends the neighbours if they changed. Returns whether they did.

@@ -33,10 +33,11 @@ pub struct ActiveNic {
     pub lease: Option<Lease>,
 }
 
-/// Waits for the NIC and its link, and sets its address. Without a MAC address, uses the first NIC with a link.
+/// Waits for the NIC and its link, and sets its address. Without `mac`, uses the first NIC with a link. Without
+/// `addressing`, gets an address by DHCP.
 ///
 /// # Errors
-/// [`NetError`]
+/// No NIC or no lease came in time, or the kernel refused a change.
 pub fn bring_up(root: &SysRoot, mac: Option<Mac>, addressing: Option<Addressing>) -> Result<ActiveNic, NetError> {
     let listener = Netlink::listen().map_err(NetError::io("netlink"))?;
     let mut netlink = Netlink::open().map_err(NetError::io("netlink"))?;
@@ -70,7 +71,8 @@ pub fn bring_up(root: &SysRoot, mac: Option<Mac>, addressing: Option<Addressing>
     })
 }
 
-/// Sets up the wanted NIC (or all NICs) as they appear. Returns the first one with a link.
+/// Sets up the wanted NIC (or all NICs) as they appear. Returns the first one with a link, or after the time limit the first
+/// one that is up.
 fn wait_for_nic(
     root: &SysRoot,
     listener: &Netlink,
@@ -78,14 +80,14 @@ fn wait_for_nic(
     wanted: Option<Mac>,
 ) -> Result<(String, Mac), NetError> {
     let begun = Instant::now();
-    let mut is_up: BTreeMap<String, Mac> = BTreeMap::new();
+    let mut set_up_nics: BTreeMap<String, Mac> = BTreeMap::new();
     let mut deadline = begun + APPEAR_TIME;
     loop {
         for (name, mac) in ethernet(root)
             .into_iter()
             .filter(|(_, mac)| wanted.is_none_or(|wanted| wanted == *mac))
         {
-            if let Entry::Vacant(entry) = is_up.entry(name) {
+            if let Entry::Vacant(entry) = set_up_nics.entry(name) {
                 netlink
                     .set_up(index(root, entry.key()))
                     .map_err(NetError::io(format!("setting {} up", entry.key())))?;
@@ -95,7 +97,7 @@ fn wait_for_nic(
         }
         let has_link =
             |name: &String| text::number::<u8>(&root.sys.join("class/net").join(name).join("carrier")) == Some(1);
-        if let Some((name, mac)) = is_up.iter().find(|(name, _)| has_link(name)) {
+        if let Some((name, mac)) = set_up_nics.iter().find(|(name, _)| has_link(name)) {
             return Ok((name.clone(), *mac));
         }
         let has_event = listener.wait(deadline).map_err(NetError::io("netlink"))?;
@@ -104,7 +106,7 @@ fn wait_for_nic(
         }
     }
     // A NIC that reports no link may work nevertheless.
-    is_up.into_iter().next().ok_or_else(|| {
+    set_up_nics.into_iter().next().ok_or_else(|| {
         let present: Vec<String> = ethernet(root)
             .into_iter()
             .map(|(name, mac)| format!("{name} ({mac})"))
@@ -123,7 +125,7 @@ fn wait_for_nic(
     })
 }
 
-/// Ethernet interfaces with a hardware device.
+/// Ethernet interfaces with a hardware device: names and MAC addresses.
 pub(super) fn ethernet(root: &SysRoot) -> Vec<(String, Mac)> {
     let folder = root.sys.join("class/net");
     let nic = |name: String| {
@@ -135,6 +137,7 @@ pub(super) fn ethernet(root: &SysRoot) -> Vec<(String, Mac)> {
     text::names(&folder).into_iter().filter_map(nic).collect()
 }
 
+/// The kernel's number of an interface; 0 if the interface does not exist.
 pub(super) fn index(root: &SysRoot, name: &str) -> u32 {
     text::number(&root.sys.join("class/net").join(name).join("ifindex")).unwrap_or(0)
 }

@@ -179,7 +179,7 @@ async fn open(
     place: usize,
     queue: mpsc::Receiver<ChunkMessage>,
 ) -> Result<Streaming<GrantMessage>, Lost> {
-    let (servers, credentials) = sharing.link();
+    let (servers, credentials) = sharing.access();
     let credentials = credentials.ok_or(Lost::NoCertificate)?;
     let server = servers.get(place % servers.len().max(1)).ok_or(Lost::NoServer)?;
     let opened = async {

@@ -22,7 +22,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use super::claims::{Claims, ClaimsEnd};
 use super::names::Names;
 use super::order::{NoPeers, Order};
-use super::{PeerSetup, PeerTls, Sharing, Turn};
+use super::{ImageNumber, PeerSetup, PeerTls, Sharing};
 use crate::{clock, random};
 
 /// Threads that fetch the rest from the image servers.
@@ -58,7 +58,7 @@ pub(crate) struct Shared {
 pub(crate) struct Download {
     runtime: Handle,
     sharing: Arc<Sharing>,
-    turn: Turn,
+    number: ImageNumber,
     server: PeerServer,
     arrivals: Arrivals,
     conduct: Conduct,
@@ -98,8 +98,8 @@ struct Fetched {
 /// [`NoPeers`]: nothing was begun, and the image can be written without other agents.
 pub(crate) fn begin(setup: &PeerSetup, image: &Image, options: &Options) -> Result<Download, NoPeers> {
     let runtime = Handle::try_current().map_err(|_| NoPeers::NoRuntime)?;
-    let order = Order::of(&setup.order, &image.digest)?;
-    let (servers, credentials) = setup.sharing.link();
+    let order = Order::of(&setup.peers, &image.digest)?;
+    let (servers, credentials) = setup.sharing.access();
     let tls = PeerTls::new(&credentials.ok_or(NoPeers::NoCertificate)?)?;
     let own = own_identity(&tls)?;
     let config = peer_server_config(tls.own.clone(), tls.trust.clone())?;
@@ -130,7 +130,7 @@ pub(crate) fn begin(setup: &PeerSetup, image: &Image, options: &Options) -> Resu
         names: Names::new(own, store.chunks()),
         store: store.clone(),
     };
-    let (turn, table) = start(&runtime, (server.clone(), listener), claims, tls.clone());
+    let (number, table) = start(&runtime, (server.clone(), listener), claims, tls.clone());
     let client = PeerClient::new(
         tls.own,
         tls.trust,
@@ -162,7 +162,7 @@ pub(crate) fn begin(setup: &PeerSetup, image: &Image, options: &Options) -> Resu
     Ok(Download {
         runtime,
         sharing: setup.sharing.clone(),
-        turn,
+        number,
         server,
         arrivals,
         conduct,
@@ -175,9 +175,9 @@ fn start(
     (server, listener): (PeerServer, TcpListener),
     claims: Claims,
     tls: PeerTls,
-) -> (Turn, Table) {
+) -> (ImageNumber, Table) {
     let sharing = claims.sharing.clone();
-    let turn = sharing.next_turn();
+    let number = sharing.begin_image();
     let (to_table, from_download) = mpsc::channel(QUEUE);
     let (to_download, from_table) = mpsc::channel(QUEUE);
     let (tell_end, claims_end) = oneshot::channel();
@@ -191,16 +191,16 @@ fn start(
         let end = claims.run(from_download, to_download).await;
         tracing::info!(%end, "the agent serves no more chunks");
         let _ = tell_end.send(end);
-        ending.end_turn(turn);
+        ending.end_image(number);
     };
     tasks.spawn_on(claiming, runtime);
-    sharing.serve(turn, tls, tasks);
+    sharing.serve(number, tls, tasks);
     let table = Table {
         to_table,
         from_table,
         claims_end,
     };
-    (turn, table)
+    (number, table)
 }
 
 /// The agent in its own certificate. Others accept only one of a boot.
@@ -258,7 +258,7 @@ impl Download {
         let written = write_arrivals(&self.arrivals, drive, options, report);
         let written = written.inspect_err(|_| {
             conducting.abort();
-            self.sharing.end_turn(self.turn);
+            self.sharing.end_image(self.number);
         })?;
         let fetched = self.runtime.block_on(conducting).unwrap_or_else(|error| {
             tracing::error!(%error, "the counts of the download are lost");
@@ -353,7 +353,7 @@ mod tests {
 
     fn setup(root: SysRoot) -> PeerSetup {
         PeerSetup {
-            order: Peers::default(),
+            peers: Peers::default(),
             operation: "op-1".into(),
             host: Arc::new(KernelHost { root }),
             sharing: Arc::default(),

@@ -1,15 +1,15 @@
-//! The agent's part in the fan-out of an image between agents: it serves the chunks that it has, and asks other agents for
-//! the rest.
+//! The agent's part in the fan-out of an image: the agent serves the chunks that it has to other agents, and asks them for
+//! the chunks that it lacks.
 //!
 //! | module | content |
 //! |---|---|
-//! | `order` | the check of what the job says about peers |
+//! | `order` | the check of the job's message `Peers` |
 //! | `names` | messages of the claim stream, with numbers in place of nodes |
-//! | `claims` | the claim stream to the control plane, with its reconnections |
-//! | `download` | one write with peers, and the rest from the image servers if the control plane stays away |
+//! | `claims` | the claim stream: chunk claims to the control plane, and its grants; with reconnections |
+//! | `download` | one write with peers; if the control plane stays away, the rest comes from the image servers |
 //!
-//! [`Sharing`] lives as long as the agent. A write puts its server and its claim stream there; they go on after the write,
-//! until the next job, for at most [`rackwright_fanout::LONGEST_LINGER`].
+//! [`Sharing`] lives as long as the agent. It holds the server and the claim stream of the last write. Both continue after
+//! the write, until the next job, for at most [`rackwright_fanout::LONGEST_LINGER`].
 
 mod claims;
 mod download;
@@ -37,13 +37,13 @@ pub use order::NoPeers;
 /// What a job needs to write its image with the help of other agents.
 #[derive(Clone)]
 pub struct PeerSetup {
-    /// What the control plane says about it.
-    pub order: Peers,
+    /// The job's message about peers, not checked yet.
+    pub peers: Peers,
     /// The job's operation.
     pub operation: String,
-    /// The machine, for its address and its memory.
+    /// The machine: its address and the size of its memory.
     pub host: Arc<dyn Host>,
-    /// Where server and claim stream go on after the write.
+    /// Holds the server and the claim stream after the write.
     pub sharing: Arc<Sharing>,
 }
 
@@ -51,12 +51,12 @@ impl fmt::Debug for PeerSetup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PeerSetup")
             .field("operation", &self.operation)
-            .field("port", &self.order.port)
+            .field("port", &self.peers.port)
             .finish_non_exhaustive()
     }
 }
 
-/// What the agent serves to other agents now, and how it reaches the control plane for it.
+/// The image that the agent serves to other agents now, and its access to the control plane.
 #[derive(Default)]
 pub struct Sharing {
     state: Mutex<State>,
@@ -68,15 +68,15 @@ struct State {
     servers: Vec<String>,
     credentials: Option<Credentials>,
     serving: Option<Serving>,
-    /// Tasks that were stopped. Their listener may still be open.
+    /// Tasks that were told to stop. Their listener may still be open.
     ending: Vec<JoinSet<()>>,
-    /// Number of the last image that was served.
-    turn: Turn,
+    /// Grows with each image that begins and with each [`Sharing::end`], so that tasks of before are recognised.
+    image: ImageNumber,
 }
 
-/// The number of an image that the agent serves.
+/// Counts the images that this agent serves, so that an old task cannot end the server of a newer image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Turn(u64);
+pub(crate) struct ImageNumber(u64);
 
 /// The certificate that the agent shows to other agents, and the authorities of theirs.
 #[derive(Clone)]
@@ -116,12 +116,12 @@ impl Sharing {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the control plane's URLs for claim streams from now on, the first one to try first.
+    /// Sets the control plane's URLs for the next claim streams, in the order in which they are tried.
     pub fn set_servers(&self, servers: Vec<String>) {
         self.state().servers = servers;
     }
 
-    /// Shows the new certificate to the control plane and to other agents from now on.
+    /// Replaces the certificate that the agent shows to the control plane and to other agents.
     pub fn set_credentials(&self, credentials: Credentials) {
         let mut state = self.state();
         if let Some(serving) = &state.serving
@@ -133,23 +133,23 @@ impl Sharing {
     }
 
     /// The control plane's URLs and the agent's credentials.
-    fn link(&self) -> (Vec<String>, Option<Credentials>) {
+    fn access(&self) -> (Vec<String>, Option<Credentials>) {
         let state = self.state();
         (state.servers.clone(), state.credentials.clone())
     }
 
-    /// The number of the next image, whose tasks [`Self::serve`] gets.
-    fn next_turn(&self) -> Turn {
+    /// Begins the next image and returns its number, for [`Self::serve`].
+    fn begin_image(&self) -> ImageNumber {
         let mut state = self.state();
-        state.turn.0 += 1;
-        state.turn
+        state.image.0 += 1;
+        state.image
     }
 
-    /// Keeps the tasks that serve an image.
-    fn serve(&self, turn: Turn, tls: PeerTls, mut tasks: JoinSet<()>) {
+    /// Takes over the tasks that serve an image. Stops them if another image or the end has come in between.
+    fn serve(&self, image: ImageNumber, tls: PeerTls, mut tasks: JoinSet<()>) {
         let mut state = self.state();
         state.stop();
-        if state.turn == turn {
+        if state.image == image {
             // The certificate may have been renewed since the caller read it.
             if let Some(Err(error)) = state.credentials.as_ref().map(|credentials| tls.renew(credentials)) {
                 tracing::warn!(%error, "other agents still see the former certificate");
@@ -161,32 +161,32 @@ impl Sharing {
         }
     }
 
-    /// Stops serving: other agents get nothing more, and the memory of the chunks comes free.
+    /// Stops serving: other agents get no more chunks, and the memory of the chunks is freed.
     pub fn end(&self) {
         let mut state = self.state();
-        state.turn.0 += 1;
+        state.image.0 += 1;
         state.stop();
     }
 
-    /// Like [`Self::end`], unless another image is served by now.
-    fn end_turn(&self, turn: Turn) {
+    /// Stops serving this image. Does nothing if another image is served now.
+    fn end_image(&self, image: ImageNumber) {
         let mut state = self.state();
-        if state.turn == turn {
+        if state.image == image {
             state.stop();
         }
     }
 
-    /// Goes on serving for other agents that write the image, for at most [`LONGEST_LINGER`].
+    /// Continues to serve the written image to other agents, and stops after [`LONGEST_LINGER`].
     pub fn linger(self: &Arc<Self>) {
         let state = self.state();
         if state.serving.is_none() {
             return;
         }
-        let (sharing, turn) = (Arc::downgrade(self), state.turn);
+        let (sharing, image) = (Arc::downgrade(self), state.image);
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_micros(LONGEST_LINGER.as_micros())).await;
             if let Some(sharing) = sharing.upgrade() {
-                sharing.end_turn(turn);
+                sharing.end_image(image);
             }
         });
     }
@@ -196,7 +196,7 @@ impl Sharing {
         self.state().serving.is_some()
     }
 
-    /// Waits until the listener of the image that was served before is closed.
+    /// Waits until the listeners of earlier images are closed.
     async fn wait_for_end(&self) {
         let ending = std::mem::take(&mut self.state().ending);
         for mut tasks in ending {
@@ -232,16 +232,16 @@ mod tests {
         .unwrap()
     }
 
-    fn serve(sharing: &Sharing) -> Turn {
-        let turn = sharing.next_turn();
+    fn serve(sharing: &Sharing) -> ImageNumber {
+        let image = sharing.begin_image();
         let mut tasks = JoinSet::new();
         tasks.spawn(std::future::pending());
-        sharing.serve(turn, tls(), tasks);
-        turn
+        sharing.serve(image, tls(), tasks);
+        image
     }
 
     #[tokio::test(start_paused = true)]
-    async fn serving_ends_after_its_time_and_a_later_image_is_served_on() {
+    async fn serving_ends_after_its_time_and_a_later_image_is_still_served() {
         let minute = Duration::from_micros(LONGEST_LINGER.as_micros());
         let sharing = Arc::new(Sharing::default());
         serve(&sharing);
@@ -256,8 +256,8 @@ mod tests {
         sharing.end();
         let later = serve(&sharing);
         tokio::time::sleep(minute * 2).await;
-        assert!(sharing.is_serving(), "the former time is not that of this image");
-        sharing.end_turn(later);
+        assert!(sharing.is_serving(), "the time of the former image ends a later one");
+        sharing.end_image(later);
         assert!(!sharing.is_serving());
         sharing.wait_for_end().await;
     }
@@ -265,11 +265,11 @@ mod tests {
     #[tokio::test]
     async fn an_image_that_begins_while_the_agent_ends_is_not_served() {
         let sharing = Sharing::default();
-        let turn = sharing.next_turn();
+        let image = sharing.begin_image();
         sharing.end();
         let mut tasks = JoinSet::new();
         tasks.spawn(std::future::pending());
-        sharing.serve(turn, tls(), tasks);
+        sharing.serve(image, tls(), tasks);
         assert!(!sharing.is_serving());
         sharing.wait_for_end().await;
     }

@@ -1,4 +1,4 @@
-//! The check of what a job says about peers.
+//! The check of the message `Peers` of a job.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ const LONGEST_CUSTOMER: usize = 256;
 /// Why an image is written without the help of other agents. The job goes on.
 #[derive(Debug, Error)]
 pub enum NoPeers {
-    /// The job's data for it are wrong. A bug of the control plane, or another version.
+    /// The job's data about peers are wrong: a bug of the control plane, or another version.
     #[error("the job's {0}")]
     Order(&'static str),
     /// The agent has no certificate of a boot.
@@ -52,7 +52,7 @@ pub enum NoPeers {
     NoRuntime,
 }
 
-/// The checked order.
+/// The message `Peers` after the check.
 pub(super) struct Order {
     pub(super) ticket: SignedTicket,
     pub(super) keys: Vec<[u8; 32]>,

@@ -1,7 +1,6 @@
 //! Headless Chromium, driven by chromedriver, and the scripts that measure in its pages.
 
 use std::fmt::Display;
-use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -10,27 +9,15 @@ use rackwright_free_port::free_port;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use thirtyfour::{
-    CapabilitiesHelper as _, ChromeCapabilities, ChromiumLikeCapabilities as _, DesiredCapabilities, WebDriver,
-};
+use thirtyfour::WebDriver;
 use tokio::process::{Child, Command};
+
+use crate::chromium::capabilities;
 
 /// Time limit for the start of the browser.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time limit of a script: 100,000 nodes take their time on a busy computer.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(600);
-const ARGUMENTS: [&str; 10] = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--window-size=1440,900",
-];
 
 /// A browser, and the program that drives it. Dropping it stops both.
 pub struct Browser {
@@ -114,15 +101,4 @@ impl Browser {
     pub async fn end(self) -> Result<(), CliError> {
         self.driver.quit().await.map_err(failed)
     }
-}
-
-fn capabilities(profile: &Path) -> thirtyfour::error::WebDriverResult<ChromeCapabilities> {
-    let mut wanted = DesiredCapabilities::chrome();
-    for argument in ARGUMENTS {
-        wanted.add_arg(argument)?;
-    }
-    wanted.add_arg(&format!("--user-data-dir={}", profile.display()))?;
-    // The authority of the site is its own.
-    wanted.accept_insecure_certs(true)?;
-    Ok(wanted)
 }

@@ -233,7 +233,7 @@ async fn requests_that_connect_does_not_know_do_not_reach_the_service() {
     assert!(service.is_untouched());
 }
 
-fn packed(message: &[u8]) -> Vec<u8> {
+fn compressed(message: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(message).expect("memory");
     encoder.finish().expect("memory")
@@ -253,19 +253,19 @@ async fn compressed_requests_are_the_same_requests_within_the_same_limits() {
         ("application/proto", &binary[..]),
     ] {
         let headers = [("content-type", content_type), gzip];
-        let answer = service.post(GET, &headers, packed(body)).await;
+        let answer = service.post(GET, &headers, compressed(body)).await;
         assert_eq!(answer.status, StatusCode::OK, "{content_type}: {:?}", answer.body);
         let seen = service.seen().message.expect("a message");
         assert_eq!(seen, framed(&binary), "{content_type}");
     }
     let answer = service
-        .rest(Method::POST, "/v1/nodes/n1:hold", &[JSON, gzip], packed(b"{}"))
+        .rest(Method::POST, "/v1/nodes/n1:hold", &[JSON, gzip], compressed(b"{}"))
         .await;
     assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
 
     for (body, code) in [
-        (packed(&vec![b' '; 8 * LIMIT]), "resource_exhausted"),
-        (packed(b"{}")[..15].to_vec(), "invalid_argument"),
+        (compressed(&vec![b' '; 8 * LIMIT]), "resource_exhausted"),
+        (compressed(b"{}")[..15].to_vec(), "invalid_argument"),
         (b"{}".to_vec(), "invalid_argument"),
     ] {
         let error = service.post(GET, &[JSON, gzip], body).await.json();
@@ -274,7 +274,7 @@ async fn compressed_requests_are_the_same_requests_within_the_same_limits() {
 }
 
 #[tokio::test]
-async fn long_compressed_requests_are_unpacked_apart() {
+async fn long_compressed_requests_are_read_in_the_background() {
     let limits = PeerRights {
         limit: |_, _| 8 << 20,
         ..rights()
@@ -295,7 +295,7 @@ async fn long_compressed_requests_are_unpacked_apart() {
             let gateway = Gateway::new(service.clone(), methods(), limits, Arc::new(|| {}));
             let request = Request::post(GET).header("content-type", content_type);
             let request = request.header("content-encoding", "gzip");
-            let body = http_body_util::Full::new(Bytes::from(packed(body)));
+            let body = http_body_util::Full::new(Bytes::from(compressed(body)));
             let request = request.body(Body::new(body)).expect("a request");
             let Ok(response) = gateway.oneshot(request).await;
             assert_eq!(response.status(), StatusCode::OK, "{content_type}");
@@ -320,7 +320,7 @@ async fn a_stream_takes_a_compressed_request_if_the_header_says_so() {
     let wanted = v1::WatchNodesRequest {
         filter: "state = failed".to_owned(),
     };
-    for body in [enveloped(1, &packed(filter)), enveloped(0, filter)] {
+    for body in [enveloped(1, &compressed(filter)), enveloped(0, filter)] {
         let answer = service.post(WATCH, &headers, body).await;
         assert_eq!(answer.status, StatusCode::OK);
         let seen = service.seen().message.expect("a message");

@@ -23,15 +23,15 @@ pub struct Accounts {
     /// How often an account became locked.
     pub locked: u32,
     pub logins: u32,
-    /// It refuses every new password.
+    /// Whether the BMC refuses every new password.
     pub is_stubborn: bool,
-    /// Exchanges so far.
+    /// Number of messages with an answer so far.
     pub exchanges: usize,
-    /// The exchange in which a message is lost.
+    /// The number of the exchange in which a message is lost, from 0.
     pub lost: Option<(usize, Lost)>,
 }
 
-/// The lost message.
+/// Which message of an exchange is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
     Request,
@@ -92,7 +92,7 @@ impl Accounts {
     }
 }
 
-/// The access to it.
+/// Access to a simulated BMC.
 #[derive(Debug, Clone)]
 pub struct FakeBmcAccess(pub Arc<Mutex<Accounts>>);
 

@@ -23,8 +23,8 @@ fn main() {
     ] {
         let figures = Figures::of(nodes, per_leaf, bad, noise, SEEDS);
         let spread = |counts: &[usize]| {
-            let at = |share| Figures::at(counts, share);
-            format!("{}, {}, {}", at(0.5), at(0.95), at(1.0))
+            let quantile = |share| Figures::quantile(counts, share);
+            format!("{}, {}, {}", quantile(0.5), quantile(0.95), quantile(1.0))
         };
         let named = match figures.right {
             0 => "-".to_owned(),

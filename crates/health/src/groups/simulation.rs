@@ -34,14 +34,14 @@ impl Simulated {
         }
     }
 
-    /// The same cluster with this many faulty nodes, chosen by `chance`.
+    /// The same cluster with this many faulty nodes, chosen by `random`.
     #[must_use]
-    pub fn with_bad(mut self, count: usize, chance: &mut Chance) -> Self {
+    pub fn with_bad(mut self, count: usize, random: &mut SeededRandom) -> Self {
         let mut nodes = BTreeSet::new();
         while nodes.len() < count.min(self.leaves.len()) {
-            nodes.insert(chance.below(self.leaves.len()));
+            nodes.insert(random.below(self.leaves.len()));
         }
-        let bad = nodes.into_iter().map(|node| (node, chance.element()));
+        let bad = nodes.into_iter().map(|node| (node, random.element()));
         self.bad = bad.collect();
         self
     }
@@ -51,7 +51,7 @@ impl Simulated {
     /// # Panics
     /// A round tests a node twice, or the search does not end.
     #[must_use]
-    pub fn search(&self, chance: &mut Chance) -> Conclusion {
+    pub fn search(&self, random: &mut SeededRandom) -> Conclusion {
         let mut search = Search::new(&self.leaves);
         for _ in 0..1000 {
             let round = search.next_round();
@@ -63,13 +63,13 @@ impl Simulated {
             nodes.sort_unstable();
             nodes.dedup();
             assert_eq!(nodes.len(), count, "a node is in two tests of a round: {round:?}");
-            let outcomes: Vec<Outcome> = round.iter().map(|test| self.outcome(test, chance)).collect();
+            let outcomes: Vec<Outcome> = round.iter().map(|test| self.outcome(test, random)).collect();
             search.record(&outcomes);
         }
         panic!("the search does not end: {:?}", self.bad)
     }
 
-    fn outcome(&self, test: &GroupTest, chance: &mut Chance) -> Outcome {
+    fn outcome(&self, test: &GroupTest, random: &mut SeededRandom) -> Outcome {
         let found = self.bad.iter().filter(|(node, _)| test.nodes.contains(node));
         let found: Vec<(usize, Element)> = found.copied().collect();
         let leaf = |node: usize| self.leaves.get(node).copied().flatten();
@@ -77,16 +77,16 @@ impl Simulated {
         let fails_by_leaf = self.bad_leaves.iter().any(|bad| leaves.contains(&Some(*bad)));
         let fails_by_uplink = leaves.len() > 1 && self.bad_uplinks.is_some_and(|bad| leaves.contains(&Some(bad)));
         let fails = !found.is_empty() || fails_by_leaf || fails_by_uplink;
-        let wrong = chance.happens(self.noise);
+        let wrong = random.happens(self.noise);
         if fails == wrong {
             return Outcome::Passed;
         }
-        let named = if found.is_empty() || chance.happens(self.noise) {
-            (test.nodes[chance.below(test.nodes.len())], chance.element())
+        let named = if found.is_empty() || random.happens(self.noise) {
+            (test.nodes[random.below(test.nodes.len())], random.element())
         } else {
-            found[chance.below(found.len())]
+            found[random.below(found.len())]
         };
-        if chance.happens(0.5) {
+        if random.happens(0.5) {
             Outcome::Slow(Some(named))
         } else {
             Outcome::Crashed(Some(named))
@@ -119,9 +119,9 @@ impl Figures {
     pub fn of(nodes: usize, per_leaf: usize, bad: usize, noise: f64, seeds: u64) -> Self {
         let mut figures = Self::default();
         for seed in 0..seeds {
-            let mut chance = Chance::new(seed);
-            let cluster = Simulated::cluster(nodes, per_leaf, noise).with_bad(bad, &mut chance);
-            figures.add(&cluster, &cluster.search(&mut chance));
+            let mut random = SeededRandom::new(seed);
+            let cluster = Simulated::cluster(nodes, per_leaf, noise).with_bad(bad, &mut random);
+            figures.add(&cluster, &cluster.search(&mut random));
         }
         figures.tests.sort_unstable();
         figures.rounds.sort_unstable();
@@ -161,16 +161,16 @@ impl Figures {
         share(self.right, self.right + self.missed)
     }
 
-    /// A quantile: the least value of an ascending list that this share of the values does not exceed.
+    /// The least value of an ascending list that this share of the values does not exceed.
     #[must_use]
-    pub fn at(sorted: &[usize], share: f64) -> usize {
+    pub fn quantile(sorted: &[usize], share: f64) -> usize {
         let place = (sorted.len() as f64 * share).ceil() as usize;
         sorted.get(place.saturating_sub(1)).copied().unwrap_or_default()
     }
 
     /// The share of values that are at most `most`.
     #[must_use]
-    pub fn within(sorted: &[usize], most: usize) -> f64 {
+    pub fn share_up_to(sorted: &[usize], most: usize) -> f64 {
         share(sorted.iter().filter(|count| **count <= most).count(), sorted.len())
     }
 }
@@ -181,9 +181,9 @@ fn share(part: usize, whole: usize) -> f64 {
 
 /// The random numbers of one seed.
 #[derive(Debug, Clone)]
-pub struct Chance(SplitMix64);
+pub struct SeededRandom(SplitMix64);
 
-impl Chance {
+impl SeededRandom {
     /// A generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -200,7 +200,7 @@ impl Chance {
         (self.next() % most as u64) as usize
     }
 
-    /// True with this probability.
+    /// `true` with this probability.
     pub fn happens(&mut self, probability: f64) -> bool {
         ((self.next() >> 11) as f64) < probability * (1_u64 << 53) as f64
     }

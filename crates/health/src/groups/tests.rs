@@ -1,4 +1,4 @@
-use super::simulation::{Chance, Figures, Simulated};
+use super::simulation::{Figures, SeededRandom, Simulated};
 use super::{Culprit, Element, Outcome, Search};
 
 /// Seeds of each simulated case.
@@ -10,9 +10,9 @@ fn a_healthy_cluster_is_proven_in_two_rounds_and_with_noise_in_three() {
     assert_eq!((&quiet.tests[..], &quiet.rounds[..]), (&[31][..], &[2][..]));
     let noisy = Figures::of(232, 32, 0, 0.01, SEEDS);
     assert!(
-        Figures::within(&noisy.rounds, 3) >= 0.95,
+        Figures::share_up_to(&noisy.rounds, 3) >= 0.95,
         "{:?}",
-        Figures::at(&noisy.rounds, 0.95)
+        Figures::quantile(&noisy.rounds, 0.95)
     );
     assert_eq!((noisy.wrong, noisy.unresolved), (0, 0));
 }
@@ -21,7 +21,7 @@ fn a_healthy_cluster_is_proven_in_two_rounds_and_with_noise_in_three() {
 fn five_bad_nodes_are_found_in_sixty_tests() {
     let quiet = Figures::of(232, 32, 5, 0.0, SEEDS);
     assert_eq!((quiet.wrong, quiet.missed, quiet.unresolved), (0, 0, 0));
-    assert!(Figures::at(&quiet.tests, 1.0) <= 60, "{:?}", quiet.tests.last());
+    assert!(Figures::quantile(&quiet.tests, 1.0) <= 60, "{:?}", quiet.tests.last());
     let noisy = Figures::of(232, 32, 5, 0.01, SEEDS);
     assert!(
         noisy.precision() >= 0.99 && noisy.recall() >= 0.99,
@@ -30,9 +30,9 @@ fn five_bad_nodes_are_found_in_sixty_tests() {
         noisy.recall()
     );
     assert!(
-        Figures::at(&noisy.tests, 0.95) <= 60,
+        Figures::quantile(&noisy.tests, 0.95) <= 60,
         "{}",
-        Figures::at(&noisy.tests, 0.95)
+        Figures::quantile(&noisy.tests, 0.95)
     );
     // The tests name the faulty element too.
     assert!(
@@ -68,7 +68,7 @@ fn a_faulty_leaf_is_named_instead_of_its_nodes() {
         let mut cluster = Simulated::cluster(232, 32, 0.0);
         let leaf = (seed % 7) as usize;
         cluster.bad_leaves = vec![leaf];
-        let found = cluster.search(&mut Chance::new(seed));
+        let found = cluster.search(&mut SeededRandom::new(seed));
         assert_eq!(found.culprits, [Culprit::Leaf(leaf)], "{seed}");
         assert!(found.tests <= 40, "{seed}: {}", found.tests);
     }
@@ -78,7 +78,7 @@ fn a_faulty_leaf_is_named_instead_of_its_nodes() {
 fn a_fault_across_leaves_is_left_to_the_tests_of_pairs() {
     let mut cluster = Simulated::cluster(232, 32, 0.0);
     cluster.bad_uplinks = Some(3);
-    let found = cluster.search(&mut Chance::new(1));
+    let found = cluster.search(&mut SeededRandom::new(1));
     assert_eq!(found.culprits, [Culprit::Across]);
     assert_eq!(found.rounds, 2);
 }
@@ -87,7 +87,7 @@ fn a_fault_across_leaves_is_left_to_the_tests_of_pairs() {
 fn two_bad_nodes_of_one_group_are_both_named() {
     let mut cluster = Simulated::cluster(232, 32, 0.0);
     cluster.bad = vec![(33, Element::Gpu(2)), (40, Element::Hca(1)), (41, Element::Hca(7))];
-    let found = cluster.search(&mut Chance::new(7));
+    let found = cluster.search(&mut SeededRandom::new(7));
     let nodes: Vec<(usize, Option<Element>)> = found
         .culprits
         .iter()

@@ -1,12 +1,12 @@
 //! Splits use into the part under a reserved term and the rest.
 //!
-//! In every second, the terms of that second cover a number of the nodes that a customer uses of one SKU. Those that have
-//! been in use longest are covered first. So each interval has a part of its own, the parts of clusters can be summed, and
-//! a period gives the same result as the sum of its parts, however it is cut.
+//! In every second, the terms of a customer cover a number of nodes of one SKU. Of the nodes that the customer uses in this
+//! second, those that have been in use longest are covered first. So the covered seconds of each node are known, the seconds
+//! of a cluster's nodes can be summed, and a period gives the same result as the sum of its parts, however it is cut.
 
 use std::collections::BTreeSet;
 
-/// A node in use, all of one customer and SKU: seconds `[from_s, to_s)`, not clipped to the period.
+/// The use of one node in the seconds `[from_s, to_s)`, which may lie partly outside of the period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InUse {
     /// Orders uses that began in the same second: the smaller comes first. Positions are unique.
@@ -21,7 +21,7 @@ pub struct InUse {
 /// up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reserved {
-    /// Nodes.
+    /// Number of nodes that the term covers.
     pub nodes: u32,
     /// First second.
     pub from_s: i64,
@@ -29,7 +29,7 @@ pub struct Reserved {
     pub to_s: i64,
 }
 
-/// Node-seconds of one interval within a period.
+/// The seconds of one use within a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Share {
     /// Seconds under a term.
@@ -39,7 +39,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// The sum of both.
+    /// Seconds of the use within the period.
     #[must_use]
     pub fn total_s(self) -> i64 {
         self.reserved_s + self.on_demand_s
@@ -53,23 +53,27 @@ impl std::ops::AddAssign for Share {
     }
 }
 
-/// An event of a second. The order within one second: leaving nodes make room before new ones are counted.
+/// What happens in a second, in the order in which it is counted: nodes that leave make room for nodes that come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SweepEvent {
     UseEnds(usize),
     UseBegins(usize),
+    /// The change of the number of covered nodes.
     TermChange(i64),
 }
 
-/// The longest in use sorts first.
+/// The first second of a use, its position, and its index. The longest in use sorts first.
 type Rank = (i64, i64, usize);
 
+/// The state at one second, while the events of a period are counted in order.
 #[derive(Default)]
 struct Sweep {
+    /// Number of nodes that the terms cover now.
     covered: i64,
+    /// The uses that are covered now. They all sort before those of `on_demand`: a new use is the shortest in use.
     reserved: BTreeSet<Rank>,
-    waiting: BTreeSet<Rank>,
-    /// The start of the present cover of each use.
+    on_demand: BTreeSet<Rank>,
+    /// By use: the second since which it is covered.
     since_s: Vec<i64>,
     shares: Vec<Share>,
 }
@@ -80,15 +84,16 @@ impl Sweep {
         self.reserved.insert(rank);
     }
 
+    /// Adds the seconds of a use that is no longer covered.
     fn settle(&mut self, rank: Rank, now_s: i64) {
         self.shares[rank.2].reserved_s += now_s - self.since_s[rank.2];
     }
 
-    /// Covers the longest in use, up to the terms' number of nodes.
+    /// Covers as many uses as the terms allow, the longest in use first.
     fn balance(&mut self, now_s: i64) {
         let room = usize::try_from(self.covered).unwrap_or(0);
         while self.reserved.len() < room
-            && let Some(first) = self.waiting.pop_first()
+            && let Some(first) = self.on_demand.pop_first()
         {
             self.reserve(first, now_s);
         }
@@ -96,23 +101,13 @@ impl Sweep {
             && let Some(last) = self.reserved.pop_last()
         {
             self.settle(last, now_s);
-            self.waiting.insert(last);
-        }
-        // A new arrival may have been in use for longer than a covered node: the period began meanwhile.
-        while let (Some(last), Some(first)) = (self.reserved.last().copied(), self.waiting.first().copied())
-            && first < last
-        {
-            self.reserved.remove(&last);
-            self.settle(last, now_s);
-            self.waiting.remove(&first);
-            self.waiting.insert(last);
-            self.reserve(first, now_s);
+            self.on_demand.insert(last);
         }
     }
 }
 
-/// The shares of `uses` in the seconds `[from_s, to_s)`, in their order. All must be of one customer and SKU, and every use
-/// within the period must be given.
+/// The shares of `uses` in the seconds `[from_s, to_s)`, in their order. `uses` are all uses of one customer and SKU in the
+/// period, and `terms` all terms of this customer and SKU.
 #[must_use]
 pub fn split(uses: &[InUse], terms: &[Reserved], from_s: i64, to_s: i64) -> Vec<Share> {
     let clip = |from: i64, to: i64| (from.clamp(from_s, to_s.max(from_s)), to.clamp(from_s, to_s.max(from_s)));
@@ -147,11 +142,11 @@ pub fn split(uses: &[InUse], terms: &[Reserved], from_s: i64, to_s: i64) -> Vec<
                 if sweep.reserved.remove(&rank(place)) {
                     sweep.settle(rank(place), now_s);
                 } else {
-                    sweep.waiting.remove(&rank(place));
+                    sweep.on_demand.remove(&rank(place));
                 }
             }
             SweepEvent::UseBegins(place) => {
-                sweep.waiting.insert(rank(place));
+                sweep.on_demand.insert(rank(place));
             }
             SweepEvent::TermChange(nodes) => sweep.covered += nodes,
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::layout::{LaidPod, Layout, LeftOut, pod_name, unit_name};
 use super::positions::Positions;
 use super::rails::{Impaired, Missing, impaired};
-use super::wiring::{Seat, Unit, is_storage, low_and_high};
+use super::wiring::{Attachment, Unit, is_storage, low_and_high};
 use rackwright_placement::{Mask, PodId, UnitId, Wiring as Links};
 use rackwright_site::model::{NodeId, Port, Site, SkuId, SwitchId, SwitchRole};
 
@@ -74,7 +74,7 @@ pub fn irregularities(site: &Site) -> Vec<Irregularity> {
         found.impaired();
         found.beside();
         found.leaves();
-        found.odd_cables();
+        found.irregular_cables();
         found.uplinks();
         found.core_links();
     }
@@ -127,14 +127,14 @@ fn fault(site: &Site, why: LeftOut, verbs: &Verbs) -> String {
     let Verbs { are, have, need, .. } = verbs;
     let unit = |unit: Unit| unit_name(site, unit);
     match why {
-        LeftOut::Seat(Seat::NoLeaf(switch)) => {
+        LeftOut::Attachment(Attachment::NoLeaf(switch)) => {
             format!("{are} cabled to {}, which is not a leaf", site.switch(switch).name)
         }
-        LeftOut::Seat(Seat::Torn(one, other)) => {
+        LeftOut::Attachment(Attachment::TwoUnits(one, other)) => {
             format!("{are} cabled to units {} and {}", unit(one), unit(other))
         }
-        LeftOut::Seat(Seat::Storage) => format!("{are} cabled to a storage fabric alone"),
-        LeftOut::Seat(Seat::NoCable | Seat::Unit(_)) => format!("{have} no cable to a leaf"),
+        LeftOut::Attachment(Attachment::Storage) => format!("{are} cabled to a storage fabric alone"),
+        LeftOut::Attachment(Attachment::NoCable | Attachment::Unit(_)) => format!("{have} no cable to a leaf"),
         LeftOut::Beside(of) => format!("{are} in unit {}, which is left out", unit(of)),
         LeftOut::Psus { plugged: 0, .. } => format!("{have} no PSU plugged in"),
         LeftOut::Psus { plugged: 1, needed } => format!("{have} 1 PSU plugged in, but {need} {needed}"),
@@ -154,7 +154,7 @@ fn hosts(site: &Site, layout: &Layout, impaired: &[Impaired]) -> BTreeMap<Unit, 
     let impaired: BTreeSet<NodeId> = impaired.iter().map(|one| one.node).collect();
     let mut hosts: BTreeMap<Unit, Hosts> = BTreeMap::new();
     for node in site.node_ids() {
-        if let Seat::Unit(unit) = layout.wiring.seats[node.index()]
+        if let Attachment::Unit(unit) = layout.wiring.attachments[node.index()]
             && layout.unit_of(site, node).is_ok()
         {
             let of_unit = hosts.entry(unit).or_default();
@@ -243,7 +243,7 @@ impl Found<'_> {
             match self.layout.unit_of(site, node) {
                 Ok(_) => *placed += 1,
                 Err(LeftOut::Psus { .. }) if no_power => {}
-                Err(LeftOut::Seat(Seat::NoCable)) if no_cables => {}
+                Err(LeftOut::Attachment(Attachment::NoCable)) if no_cables => {}
                 // Reported with the fabric.
                 Err(LeftOut::Beside(_)) => {}
                 Err(why) => out.push((node, why)),
@@ -253,7 +253,7 @@ impl Found<'_> {
             let sku = site.node(node).sku;
             let (placed, all) = skus[&sku];
             // Storage servers, as the site file says: none of their kind is in a unit.
-            if placed == 0 && why == LeftOut::Seat(Seat::Storage) {
+            if placed == 0 && why == LeftOut::Attachment(Attachment::Storage) {
                 continue;
             }
             let name = &site.sku(sku).name;
@@ -384,8 +384,9 @@ impl Found<'_> {
                 .collect();
             let Some(first) = leaves.first() else { continue };
             let units: BTreeSet<Unit> = units.into_iter().collect();
-            let seats = self.layout.wiring.seats.iter();
-            let nodes = seats.filter(|seat| matches!(seat, Seat::Unit(unit) if units.contains(unit)));
+            let attachments = self.layout.wiring.attachments.iter();
+            let nodes =
+                attachments.filter(|attachment| matches!(attachment, Attachment::Unit(unit) if units.contains(unit)));
             let nodes = nodes.count();
             let others = match leaves.len() - 1 {
                 0 => String::new(),
@@ -423,8 +424,8 @@ impl Found<'_> {
         }
     }
 
-    fn odd_cables(&mut self) {
-        for id in self.layout.wiring.odd.clone() {
+    fn irregular_cables(&mut self) {
+        for id in self.layout.wiring.irregular_cables.clone() {
             let cable = self.site.cable(id);
             let (Port::Switch { switch: a, .. }, Port::Switch { switch: b, .. }) = (cable.a, cable.b) else {
                 continue;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::positions::Positions;
 use super::switches::Switches;
-use super::wiring::{Seat, Unit, UnitName, Wiring};
+use super::wiring::{Attachment, Unit, UnitName, Wiring};
 use rackwright_placement::{FabricSpec, Mask, PodId, PodSpec, Tree, UnitId};
 use rackwright_site::model::{FabricId, NodeId, Site, SwitchId};
 
@@ -38,7 +38,7 @@ pub(super) struct Layout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeftOut {
     /// The node's cables do not lead to the leaves of one unit.
-    Seat(Seat),
+    Attachment(Attachment),
     /// The unit's fabric is left out.
     Beside(Unit),
     /// Fewer PSUs are plugged in than the SKU needs.
@@ -110,9 +110,9 @@ impl Layout {
 
     /// The unit of a node, by its number.
     pub fn unit_of(&self, site: &Site, node: NodeId) -> Result<UnitId, LeftOut> {
-        let unit = match self.wiring.seats[node.index()] {
-            Seat::Unit(unit) => unit,
-            seat => return Err(LeftOut::Seat(seat)),
+        let unit = match self.wiring.attachments[node.index()] {
+            Attachment::Unit(unit) => unit,
+            attachment => return Err(LeftOut::Attachment(attachment)),
         };
         let number = self.units.get(&unit).ok_or(LeftOut::Beside(unit))?;
         let plugged = site.node(node).psus.iter().flatten().count();

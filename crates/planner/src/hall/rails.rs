@@ -1,7 +1,7 @@
 //! Nodes with a rail that is missing or exchanged: no non-blocking cluster of several nodes gets them.
 
 use super::layout::Layout;
-use super::wiring::{Seat, Unit};
+use super::wiring::{Attachment, Unit};
 use rackwright_site::model::{NodeId, Port, Site, SwitchId};
 
 /// A node in use with a rail that is missing or exchanged.
@@ -43,7 +43,7 @@ pub(super) fn impaired(site: &Site, layout: &Layout) -> Vec<Impaired> {
         }
     }
     let of_node = |node: NodeId| {
-        let Seat::Unit(unit) = layout.wiring.seats[node.index()] else {
+        let Attachment::Unit(unit) = layout.wiring.attachments[node.index()] else {
             return None;
         };
         layout.unit_of(site, node).ok()?;

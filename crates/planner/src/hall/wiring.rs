@@ -24,9 +24,9 @@ pub(super) enum UnitName {
 /// A unit: its pod and its name. Leaves without a pod are in pod 1.
 pub(super) type Unit = (u16, UnitName);
 
-/// Where a node is in the fabric.
+/// The switches that a node's cables lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seat {
+pub(super) enum Attachment {
     /// No cable leads to a switch.
     NoCable,
     /// The node's cables lead only to storage fabrics.
@@ -36,14 +36,14 @@ pub(super) enum Seat {
     /// The node is cabled to this unit.
     Unit(Unit),
     /// The node is cabled to two units of one fabric.
-    Torn(Unit, Unit),
+    TwoUnits(Unit, Unit),
 }
 
 /// The cables of a site, sorted for placement.
 pub(super) struct Wiring {
     up: Up,
-    /// By node.
-    pub seats: Vec<Seat>,
+    /// The attachment of each node.
+    pub attachments: Vec<Attachment>,
     /// The leaves of each unit that has nodes, by rail.
     pub leaves: BTreeMap<Unit, Vec<SwitchId>>,
     /// The units of each fabric. The fabric with the most nodes comes first.
@@ -51,7 +51,7 @@ pub(super) struct Wiring {
     /// Whether a node is cabled to the switch, by switch.
     pub with_nodes: Vec<bool>,
     /// Cables that no fat-tree has: between switches that are not one level apart.
-    pub odd: Vec<CableId>,
+    pub irregular_cables: Vec<CableId>,
 }
 
 /// The switches one level above each leaf or spine.
@@ -90,13 +90,13 @@ struct Reading<'a> {
     site: &'a Site,
     /// The ends of each cable between switches one level apart, the lower one first.
     up: Vec<(SwitchId, SwitchId)>,
-    seats: Vec<Seat>,
+    attachments: Vec<Attachment>,
     /// The unit of each leaf, by switch.
     units: Vec<Option<Unit>>,
     with_nodes: Vec<bool>,
     /// Connected switches. Leaves of one unit are connected by their nodes.
     connected: Sets,
-    odd: Vec<CableId>,
+    irregular_cables: Vec<CableId>,
     /// Nodes at a leaf without a unit, or at leaves of several units.
     unclear: BTreeSet<NodeId>,
 }
@@ -106,11 +106,11 @@ impl Wiring {
         let mut reading = Reading {
             site,
             up: Vec::new(),
-            seats: vec![Seat::NoCable; site.nodes.len()],
+            attachments: vec![Attachment::NoCable; site.nodes.len()],
             units: numbered(site),
             with_nodes: vec![false; site.switches.len()],
             connected: Sets::new(site.switches.len()),
-            odd: Vec::new(),
+            irregular_cables: Vec::new(),
             unclear: BTreeSet::new(),
         };
         reading.read();
@@ -122,11 +122,11 @@ impl Wiring {
         let fabrics = reading.fabrics(&leaves);
         Self {
             up: Up::of(site.switches.len(), reading.up),
-            seats: reading.seats,
+            attachments: reading.attachments,
             leaves,
             fabrics,
             with_nodes: reading.with_nodes,
-            odd: reading.odd,
+            irregular_cables: reading.irregular_cables,
         }
     }
 
@@ -215,7 +215,7 @@ impl Reading<'_> {
         for (cable, id) in site.cables.iter().zip(site.cable_ids()) {
             match (cable.a, cable.b) {
                 (Port::Hca { node, .. }, Port::Switch { switch, .. })
-                | (Port::Switch { switch, .. }, Port::Hca { node, .. }) => self.host(node, switch),
+                | (Port::Switch { switch, .. }, Port::Hca { node, .. }) => self.attach(node, switch),
                 (Port::Switch { switch: a, .. }, Port::Switch { switch: b, .. }) => {
                     if is_storage(site, a) {
                         continue;
@@ -226,7 +226,7 @@ impl Reading<'_> {
                         self.up.push((low, high));
                         self.connected.join(low.index(), high.index());
                     } else {
-                        self.odd.push(id);
+                        self.irregular_cables.push(id);
                     }
                 }
                 // The reader of site files refuses such a cable.
@@ -235,24 +235,27 @@ impl Reading<'_> {
         }
     }
 
-    fn host(&mut self, node: NodeId, switch: SwitchId) {
-        let seat = &mut self.seats[node.index()];
+    /// Counts a cable between a node and a switch.
+    fn attach(&mut self, node: NodeId, switch: SwitchId) {
+        let attachment = &mut self.attachments[node.index()];
         self.with_nodes[switch.index()] = true;
         if is_storage(self.site, switch) {
-            if *seat == Seat::NoCable {
-                *seat = Seat::Storage;
+            if *attachment == Attachment::NoCable {
+                *attachment = Attachment::Storage;
             }
             return;
         }
         if self.site.switch(switch).role != SwitchRole::Leaf {
-            if matches!(*seat, Seat::NoCable | Seat::Storage) {
-                *seat = Seat::NoLeaf(switch);
+            if matches!(*attachment, Attachment::NoCable | Attachment::Storage) {
+                *attachment = Attachment::NoLeaf(switch);
             }
             return;
         }
-        match (self.units[switch.index()], *seat) {
-            (Some(unit), Seat::NoCable | Seat::Storage | Seat::NoLeaf(_)) => *seat = Seat::Unit(unit),
-            (Some(unit), Seat::Unit(other)) if unit == other => {}
+        match (self.units[switch.index()], *attachment) {
+            (Some(unit), Attachment::NoCable | Attachment::Storage | Attachment::NoLeaf(_)) => {
+                *attachment = Attachment::Unit(unit)
+            }
+            (Some(unit), Attachment::Unit(other)) if unit == other => {}
             _ => _ = self.unclear.insert(node),
         }
     }
@@ -284,7 +287,7 @@ impl Reading<'_> {
             *cables.entry(self.connected.first(leaf.index())).or_default() += count;
         }
         for (node, leaves) in attached {
-            self.seats[node.index()] = self.seat(&leaves, &cables);
+            self.attachments[node.index()] = self.attachment(&leaves, &cables);
         }
     }
 
@@ -363,7 +366,7 @@ impl Reading<'_> {
 
     /// The unit of a node, from the number of its cables to each leaf. All of these leaves have a unit. Of two fabrics with
     /// as many cables of the node, the one with more cables of all nodes counts: `cables` by fabric.
-    fn seat(&mut self, leaves: &BTreeMap<SwitchId, u32>, cables: &BTreeMap<usize, u32>) -> Seat {
+    fn attachment(&mut self, leaves: &BTreeMap<SwitchId, u32>, cables: &BTreeMap<usize, u32>) -> Attachment {
         let mut fabrics: BTreeMap<usize, (u32, BTreeMap<Unit, u32>)> = BTreeMap::new();
         for (leaf, count) in leaves {
             let Some(unit) = self.units[leaf.index()] else { continue };
@@ -376,21 +379,21 @@ impl Reading<'_> {
             (Reverse(*of_node), Reverse(of_all), units.keys().next().copied())
         });
         let Some((_, (_, units))) = most else {
-            return Seat::NoCable;
+            return Attachment::NoCable;
         };
         let mut units: Vec<(Unit, u32)> = units.into_iter().collect();
         units.sort_by_key(|(unit, cables)| (Reverse(*cables), *unit));
         match units.as_slice() {
-            [] => Seat::NoCable,
-            [(unit, _)] => Seat::Unit(*unit),
-            [(unit, _), (other, _), ..] => Seat::Torn(*unit, *other),
+            [] => Attachment::NoCable,
+            [(unit, _)] => Attachment::Unit(*unit),
+            [(unit, _), (other, _), ..] => Attachment::TwoUnits(*unit, *other),
         }
     }
 
     fn leaves(&self) -> BTreeMap<Unit, Vec<SwitchId>> {
         let mut leaves: BTreeMap<Unit, Vec<SwitchId>> = BTreeMap::new();
-        for seat in &self.seats {
-            if let Seat::Unit(unit) = seat
+        for attachment in &self.attachments {
+            if let Attachment::Unit(unit) = attachment
                 && !leaves.contains_key(unit)
             {
                 leaves.insert(*unit, Vec::new());
@@ -411,8 +414,8 @@ impl Reading<'_> {
 
     fn fabrics(&mut self, leaves: &BTreeMap<Unit, Vec<SwitchId>>) -> Vec<Vec<Unit>> {
         let mut nodes: BTreeMap<Unit, usize> = BTreeMap::new();
-        for seat in &self.seats {
-            if let Seat::Unit(unit) = seat {
+        for attachment in &self.attachments {
+            if let Attachment::Unit(unit) = attachment {
                 *nodes.entry(*unit).or_default() += 1;
             }
         }

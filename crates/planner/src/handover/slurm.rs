@@ -4,7 +4,6 @@
 //! leaves as it has rails, so its unit takes the place of a switch.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use super::facts::{ClusterNode, Facts};
 use super::fault::Faults;
@@ -95,10 +94,9 @@ fn topology_conf(tree: &[(String, Children)]) -> String {
         "# For slurm.conf with TopologyPlugin=topology/tree. A unit is all leaves that its nodes are on, one for each rail.\n",
     );
     for (name, below) in tree {
-        // Writing to a string cannot fail.
-        let _ = match below {
-            Children::Nodes(nodes) => writeln!(text, "SwitchName={name} Nodes={nodes}"),
-            Children::Switches(switches) => writeln!(text, "SwitchName={name} Switches={switches}"),
+        text += &match below {
+            Children::Nodes(nodes) => format!("SwitchName={name} Nodes={nodes}\n"),
+            Children::Switches(switches) => format!("SwitchName={name} Switches={switches}\n"),
         };
     }
     text
@@ -115,8 +113,7 @@ fn topology_yaml(facts: &Facts<'_>, tree: &[(String, Children)]) -> String {
             Children::Nodes(nodes) => ("nodes", nodes),
             Children::Switches(switches) => ("children", switches),
         };
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "    - switch: {}\n      {key}: {}", yaml(name), yaml(list));
+        text += &format!("    - switch: {}\n      {key}: {}\n", yaml(name), yaml(list));
     }
     text
 }
@@ -133,11 +130,9 @@ fn nodes_conf(facts: &Facts<'_>) -> String {
         .map(|cluster_node| &*cluster_node.sku.name)
         .collect();
     for sku in unknown {
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
+        text += &format!(
             "# The cores of {sku} are unknown here; Slurm assumes one for each socket. Add the output of `slurmd -C` \
-             on a node."
+             on a node.\n"
         );
     }
     let mut addresses = facts
@@ -158,22 +153,21 @@ fn nodes_conf(facts: &Facts<'_>) -> String {
                 .address
                 .map(|address| address.to_string())
                 .unwrap_or_default();
-            let _ = writeln!(text, "NodeName={} NodeAddr={address}{hardware}", cluster_node.host);
+            text += &format!("NodeName={} NodeAddr={address}{hardware}\n", cluster_node.host);
         }
         if !without.is_empty() {
             let hosts = compress(without.iter().map(|cluster_node| cluster_node.host));
-            let _ = writeln!(text, "NodeName={hosts}{hardware}");
+            text += &format!("NodeName={hosts}{hardware}\n");
         }
     }
     let hosts = compress(facts.in_use().map(|cluster_node| cluster_node.host));
-    let _ = writeln!(
-        text,
-        "PartitionName={} Nodes={hosts} Default=YES State=UP",
+    text += &format!(
+        "PartitionName={} Nodes={hosts} Default=YES State=UP\n",
         facts.cluster.name
     );
     let spares = compress(facts.spares().map(|cluster_node| cluster_node.host));
     if !spares.is_empty() {
-        let _ = writeln!(text, "# Spares are in no partition: {spares}");
+        text += &format!("# Spares are in no partition: {spares}\n");
     }
     text
 }
@@ -181,23 +175,20 @@ fn nodes_conf(facts: &Facts<'_>) -> String {
 /// The hardware in a node's line, such as ` Sockets=2 RealMemory=1992294 Gres=gpu:8`. Unknown parts are left out.
 fn hardware(facts: &Facts<'_>, cluster_node: &ClusterNode<'_>) -> String {
     let part = |name: &str| cluster_node.sku.inventory.get(name).copied().filter(|count| *count > 0);
-    let mut words = String::new();
-    // Writing to a string cannot fail.
-    let _ = match (facts.cluster.processors.get(&cluster_node.sku_id), part("cpu")) {
-        (Some(known), _) => write!(
-            words,
+    let mut words = match (facts.cluster.processors.get(&cluster_node.sku_id), part("cpu")) {
+        (Some(known), _) => format!(
             " Sockets={} CoresPerSocket={} ThreadsPerCore={}",
             known.sockets, known.cores_per_socket, known.threads_per_core
         ),
-        (None, Some(sockets)) => write!(words, " Sockets={sockets}"),
-        (None, None) => Ok(()),
+        (None, Some(sockets)) => format!(" Sockets={sockets}"),
+        (None, None) => String::new(),
     };
     if let Some(memory_gib) = part("memory_gib") {
         let memory_mib = u64::from(memory_gib) * 1024 * MEMORY_PERCENT / 100;
-        let _ = write!(words, " RealMemory={memory_mib}");
+        words += &format!(" RealMemory={memory_mib}");
     }
     if cluster_node.sku.gpus > 0 {
-        let _ = write!(words, " Gres=gpu:{}", cluster_node.sku.gpus);
+        words += &format!(" Gres=gpu:{}", cluster_node.sku.gpus);
     }
     words
 }
@@ -216,8 +207,7 @@ fn gres_conf(facts: &Facts<'_>) -> Option<String> {
             gpus => format!("/dev/nvidia[0-{}]", gpus - 1),
         };
         any = true;
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "NodeName={hosts} Name=gpu File={devices}");
+        text += &format!("NodeName={hosts} Name=gpu File={devices}\n");
     }
     any.then_some(text)
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench-peers.sh: the life of N nodes by Rackwright and by OpenStack Ironic, one behind the other on this computer.
+# bench-ironic.sh: the life of N nodes by Rackwright and by OpenStack Ironic, one behind the other on this computer.
 #
 # Prints the JSON of each, then a line with the ratios: the alternative's CPU seconds of a node over ours (the control plane's
 # own, from enrolment to release), and our deploys a second over the alternative's. Ironic drives fake BMCs over plain HTTP
@@ -14,14 +14,14 @@ REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 N=${N:-50}
 
 die() {
-    printf 'bench-peers: error: %s\n' "$*" >&2
+    printf 'bench-ironic: error: %s\n' "$*" >&2
     exit 1
 }
 
 [ -n "${RACKWRIGHT_PEERS:-}" ] || die "RACKWRIGHT_PEERS names no folder; $0 says what has to be in it"
 ironic=$RACKWRIGHT_PEERS/ironic/bench_ironic.sh
 [ -r "$ironic" ] || die "$ironic is not there"
-[ -x "$REPO/target/release/rackwright-bench" ] || die "target/release/rackwright-bench is missing: 'make bench-peers' builds it"
+[ -x "$REPO/target/release/rackwright-bench" ] || die "target/release/rackwright-bench is missing: 'make bench-ironic' builds it"
 found=$(mktemp -d)
 trap 'rm -rf "$found"' EXIT
 "$REPO/target/release/rackwright-bench" fleet --nodes "$N" | tee "$found/ours"
