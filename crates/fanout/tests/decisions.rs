@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 use rackwright_fanout::{
-    AgentNo, Bits, BitsError, Chance, Chunk, Download, DownloadSettings, Kept, Linger, LingerFacts, Moment, Outside,
-    PeerNo, Shelf, Source, Span, Step, UploadSettings, Uploads, linger, memory_for_peers,
+    AgentNo, Bits, BitsError, Chance, Chunk, Download, DownloadSettings, Kept, Linger, LingerFacts, MessageRate,
+    Moment, Outside, PeerNo, Shelf, Source, Span, Step, UploadSettings, Uploads, linger, memory_for_peers,
 };
 
 fn bits(chunks: u32, some: &[u32]) -> Bits {
@@ -75,6 +75,15 @@ fn requests_of_other_racks_are_served_first_and_lines_are_short() {
     }
     let rest: Vec<_> = (0..4).map_while(|_| uploads.next(100)).collect();
     assert_eq!(rest, ["f", "g", "h", "rack"]);
+}
+
+#[test]
+fn messages_beyond_the_rate_wait_and_a_pause_frees_only_the_first_ones_again() {
+    let mut rate = MessageRate::new(100, 3);
+    let mut wait = |ms: u64| rate.take(Moment::micros(ms * 1000)).as_micros() / 1000;
+    assert_eq!([wait(0), wait(0), wait(0), wait(0), wait(0)], [0, 0, 0, 10, 20]);
+    assert_eq!([wait(50), wait(50)], [0, 0]);
+    assert_eq!([wait(9000), wait(9000), wait(9000), wait(9000)], [0, 0, 0, 10]);
 }
 
 #[test]

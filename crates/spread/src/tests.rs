@@ -407,3 +407,34 @@ fn a_span_of_a_lease_is_told_in_milliseconds() {
     let lease = Span::millis(u64::from(grant.lease_ms));
     assert_eq!(lease, Span::seconds(4), "twice the expected time, and two seconds");
 }
+
+#[tokio::test]
+async fn messages_in_quick_succession_are_one_look_at_the_table() {
+    let core = peers_core().await;
+    let table = Arc::new(Table::new("b3-1", CHUNKS, settings(&core), 1));
+    let (joined, mut receiver) = table.begin(writer("n1", "r1"), beginning(&[])).unwrap();
+    core.feature::<Spreads>()
+        .lock()
+        .insert("b3-1".to_owned(), table.clone());
+    tokio::time::pause();
+    table::start(&core, &table);
+    let claim = |held: &[u32]| Message::Claim {
+        wanted: 1,
+        held: beginning(held).held,
+        stuck: Vec::new(),
+    };
+    let begun = tokio::time::Instant::now();
+    joined.heard(claim(&[]));
+    for grants in 1..=5 {
+        let message = receiver.recv().await.unwrap().unwrap().message;
+        let Some(Down::Grant(grant)) = message else {
+            panic!("{message:?}");
+        };
+        // The clock of this test moves only while every task waits.
+        assert!(begun.elapsed() >= std::time::Duration::from_millis(2 * (grants - 1)));
+        let (chunk, held) = (Chunk(grant.chunk), beginning(&[]).held);
+        joined.heard(Message::Came { chunk, held });
+        joined.heard(claim(&[]));
+    }
+    joined.leave(true);
+}
