@@ -186,6 +186,30 @@ fn an_agent_alone_gets_all_from_the_origin_and_serves_no_peer() {
 }
 
 #[test]
+fn an_agent_that_claims_much_and_fetches_nothing_holds_two_chunks() {
+    let mut case = Case::new();
+    case.claim(0, CHUNKS, &[]);
+    for _ in 0..5 {
+        case.grants();
+        assert_eq!(case.of(0).len(), 2);
+        case.claim(0, CHUNKS, &[]);
+    }
+    // The others of its rack get the rest.
+    case.claim(1, CHUNKS, &[]);
+    case.claim(2, CHUNKS, &[]);
+    case.grants();
+    let own: Vec<usize> = (0..RACK).map(|agent| case.of(agent).len()).collect();
+    assert_eq!(own, [2, 1, 1], "the origin gives four at once");
+    // A place that comes free is used.
+    let grant = case.of(0)[0];
+    case.table.failed(grant.agent, grant.chunk);
+    case.running.retain(|other| *other != grant);
+    case.claim(0, 1, &[]);
+    let grants = case.grants();
+    assert_eq!(grants.len(), 1);
+}
+
+#[test]
 fn stuck_agents_correct_the_table_once_in_a_while() {
     let mut case = Case::new();
     case.held.insert(0, bits(&[4, 5]));
@@ -296,6 +320,10 @@ proptest! {
             }
             let at_origin = case.running.iter().filter(|grant| grant.from == Outside::Origin).count();
             prop_assert!(at_origin <= 4, "{} at the origin", at_origin);
+            for agent in 0..AGENTS {
+                let own = case.of(agent).len();
+                prop_assert!(own <= 2, "agent {} has {}", agent, own);
+            }
         }
     }
 }

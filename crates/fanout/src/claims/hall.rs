@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::TableSettings;
 use crate::bits::Bits;
 use crate::chance::Chance;
 use crate::units::{AgentNo, Chunk, Moment, Outside, Span};
@@ -28,6 +29,8 @@ struct Agent {
     held: Bits,
     wanted: u32,
     is_waiting: bool,
+    /// Grants that it has now.
+    fetching: u32,
     /// Grants that name this agent as source: now, and since it joined.
     sending: u32,
     sent: u32,
@@ -165,6 +168,7 @@ impl Hall {
             held: Bits::new(self.chunks),
             wanted: 0,
             is_waiting: false,
+            fetching: 0,
             sending: 0,
             sent: 0,
             source_of: Vec::new(),
@@ -306,6 +310,9 @@ impl Hall {
 
     pub(super) fn begin(&mut self, rack: usize, claim: Claim) {
         self.running[claim.chunk.0 as usize] += 1;
+        if let Some(known) = self.agent_mut(claim.agent) {
+            known.fetching += 1;
+        }
         self.racks[rack].claimed.add(claim.chunk);
         self.racks[rack].claims.push(claim);
     }
@@ -323,6 +330,9 @@ impl Hall {
         self.racks[rack].claimed.remove(claim.chunk);
         let running = &mut self.running[claim.chunk.0 as usize];
         *running = running.saturating_sub(1);
+        if let Some(known) = self.agent_mut(claim.agent) {
+            known.fetching = known.fetching.saturating_sub(1);
+        }
         claim
     }
 
@@ -458,11 +468,13 @@ impl Hall {
         }
     }
 
-    /// The agent of the rack that gets the next grant: the first in the line, but a slow one only if no other waits.
-    pub(super) fn next_waiting(&mut self, rack: usize, per_rack: u32, pace: Span) -> Option<AgentNo> {
-        if self.racks[rack].claims.len() >= per_rack as usize {
+    /// The agent of the rack that gets the next grant: the first in the line with fewer than `per_agent` grants, but a slow
+    /// one only if no other such agent waits.
+    pub(super) fn next_waiting(&mut self, rack: usize, limits: &TableSettings, pace: Span) -> Option<AgentNo> {
+        if self.racks[rack].claims.len() >= limits.per_rack as usize {
             return None;
         }
+        let mut slow = None;
         for _ in 0..self.racks[rack].waiting.len() {
             let first = *self.racks[rack].waiting.front()?;
             let known = self.agent_mut(first)?;
@@ -471,13 +483,17 @@ impl Hall {
                 self.racks[rack].waiting.pop_front();
                 continue;
             }
-            if pace != Span::ZERO && known.pace > pace.times(SLOW) {
-                self.racks[rack].waiting.rotate_left(1);
-                continue;
+            let has_room = known.fetching < limits.per_agent;
+            let is_slow = pace != Span::ZERO && known.pace > pace.times(SLOW);
+            if has_room && !is_slow {
+                return Some(first);
             }
-            return Some(first);
+            if has_room {
+                slow.get_or_insert(first);
+            }
+            self.racks[rack].waiting.rotate_left(1);
         }
-        self.racks[rack].waiting.front().copied()
+        slow
     }
 
     /// The agent got a grant: others of its rack come first now.

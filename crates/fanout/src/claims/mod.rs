@@ -23,6 +23,8 @@ pub struct TableSettings {
     pub origin_at_once: u32,
     /// Grants at once of a rack.
     pub per_rack: u32,
+    /// Grants at once of an agent, whatever number it asks for.
+    pub per_agent: u32,
     /// Most agents of a rack. A larger one, or one without a name, is divided.
     pub rack_size: u32,
     /// Copies that the origin gives before only claims in need get chunks from it, in hundredths of the image.
@@ -37,6 +39,7 @@ impl Default for TableSettings {
             per_source: 2,
             origin_at_once: 4,
             per_rack: 16,
+            per_agent: 2,
             rack_size: 48,
             origin_budget_percent: 150,
             expected: Span::seconds(1),
@@ -320,7 +323,7 @@ impl ClaimTable {
     }
 
     fn grant(&mut self, rack: usize, now: Moment) -> Option<Grant> {
-        let agent = self.hall.next_waiting(rack, self.settings.per_rack, self.pace)?;
+        let agent = self.hall.next_waiting(rack, &self.settings, self.pace)?;
         let (chunk, from) = self.choose(rack, now)?;
         match from {
             Outside::Origin => {
