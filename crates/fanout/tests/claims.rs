@@ -210,6 +210,28 @@ fn an_agent_that_claims_much_and_fetches_nothing_holds_two_chunks() {
 }
 
 #[test]
+fn agents_that_return_keep_as_many_chunks_as_they_may_have_grants() {
+    let settings = TableSettings {
+        per_rack: 3,
+        ..TableSettings::default()
+    };
+    let mut table = ClaimTable::new(CHUNKS, settings, 5);
+    let now = Moment::micros(1);
+    let all: Vec<Chunk> = (0..CHUNKS).map(Chunk).collect();
+    for agent in 0..2 {
+        table
+            .join(AgentNo(agent), RackNo(0), &Bits::new(CHUNKS), &all, now)
+            .unwrap();
+    }
+    let kept = |agent| {
+        all.iter()
+            .filter(|chunk| table.fetches(AgentNo(agent), **chunk))
+            .count()
+    };
+    assert_eq!([kept(0), kept(1)], [2, 1], "two of an agent, three of the rack");
+}
+
+#[test]
 fn stuck_agents_correct_the_table_once_in_a_while() {
     let mut case = Case::new();
     case.held.insert(0, bits(&[4, 5]));

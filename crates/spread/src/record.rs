@@ -293,7 +293,7 @@ impl Record {
         }
         let mates = self.table.join(agent, rack, &held, &fetching, now).ok_or(Full)?;
         let mates: Vec<AgentNo> = mates.iter().copied().filter(|mate| *mate != agent).collect();
-        for chunk in fetching {
+        for chunk in fetching.into_iter().filter(|chunk| self.table.fetches(agent, *chunk)) {
             self.grants.entry((agent, chunk)).or_insert(now.plus(self.lease));
         }
         self.agents.insert(agent, new);

@@ -308,6 +308,21 @@ impl Hall {
         chunk.0 < self.chunks && !self.racks[rack].held.has(chunk) && !self.racks[rack].claimed.has(chunk)
     }
 
+    /// Whether the agent and its rack have fewer grants than they may have.
+    pub(super) fn has_place(&self, agent: AgentNo, limits: &TableSettings) -> bool {
+        self.agent(agent).is_some_and(|known| {
+            let of_rack = self.racks[known.rack].claims.len();
+            known.fetching < limits.per_agent && of_rack < limits.per_rack as usize
+        })
+    }
+
+    /// Whether the agent has a grant for the chunk.
+    pub(super) fn fetches(&self, agent: AgentNo, chunk: Chunk) -> bool {
+        let same = |claim: &Claim| claim.agent == agent && claim.chunk == chunk;
+        self.agent(agent)
+            .is_some_and(|known| self.racks[known.rack].claims.iter().any(same))
+    }
+
     pub(super) fn begin(&mut self, rack: usize, claim: Claim) {
         self.running[claim.chunk.0 as usize] += 1;
         if let Some(known) = self.agent_mut(claim.agent) {

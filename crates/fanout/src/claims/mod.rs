@@ -121,8 +121,8 @@ impl ClaimTable {
         self.origin
     }
 
-    /// An agent begins or returns, with the chunks that it holds and those that it fetches from outside. Returns the agents
-    /// of its rack; none, if the table is full.
+    /// An agent begins or returns, with the chunks that it holds and those that it fetches from outside. Of the latter, as many
+    /// count as the agent and its rack may have grants. Returns the agents of its rack; none, if the table is full.
     pub fn join(
         &mut self,
         agent: AgentNo,
@@ -157,7 +157,7 @@ impl ClaimTable {
         self.report(agent, held);
         for chunk in fetching {
             // Where it comes from is not known to this table. No source is charged for it.
-            if self.hall.may_claim(group, *chunk) {
+            if self.hall.has_place(agent, &self.settings) && self.hall.may_claim(group, *chunk) {
                 self.unserved.remove(*chunk);
                 let lease = self.lease(now);
                 self.hall.begin(
@@ -173,6 +173,12 @@ impl ClaimTable {
             }
         }
         Some(self.hall.members(group))
+    }
+
+    /// Whether the agent fetches the chunk from outside, with a grant of this table or of a former one.
+    #[must_use]
+    pub fn fetches(&self, agent: AgentNo, chunk: Chunk) -> bool {
+        self.hall.fetches(agent, chunk)
     }
 
     /// An agent reaches no peer: it gets every chunk from the origin, and serves no agent.
