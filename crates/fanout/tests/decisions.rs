@@ -53,28 +53,76 @@ fn a_set_of_another_image_is_refused() {
 #[test]
 fn requests_of_other_racks_are_served_first_and_lines_are_short() {
     let mut uploads = Uploads::new(UploadSettings::default());
-    assert_eq!(uploads.offer("rack", false), Ok(()));
-    assert_eq!(uploads.offer("rack too many", false), Err("rack too many"));
-    for number in 0..8 {
-        assert_eq!(
-            uploads.offer(["a", "b", "c", "d", "e", "f", "g", "h"][number], true),
-            Ok(())
-        );
+    assert_eq!(uploads.offer(1, "rack", false), Ok(()));
+    assert_eq!(uploads.offer(2, "rack too many", false), Err("rack too many"));
+    for (number, name) in (10..).zip(["a", "b", "c", "d", "e", "f", "g", "h"]) {
+        assert_eq!(uploads.offer(number, name, true), Ok(()));
     }
-    assert_eq!(uploads.offer("outside too many", true), Err("outside too many"));
+    assert_eq!(uploads.offer(20, "outside too many", true), Err("outside too many"));
     assert_eq!(uploads.load(), 9);
-    // Few chunks: one after the other.
-    assert_eq!((uploads.next(1), uploads.next(1)), (Some("a"), None));
-    uploads.sent();
-    assert_eq!(uploads.next(1), Some("b"));
+    // Few chunks: one after the other. The own rack waits for one upload at most.
+    assert_eq!((uploads.next(1), uploads.next(1)), (Some((10, "a")), None));
+    uploads.sent(&10);
+    assert_eq!(uploads.next(1), Some((1, "rack")));
+    uploads.sent(&1);
+    assert_eq!(uploads.next(1), Some((11, "b")));
     // Many chunks: four at once.
-    let next: Vec<_> = (0..4).map_while(|_| uploads.next(100)).collect();
+    let next: Vec<_> = (0..4).map_while(|_| uploads.next(100)).map(|(_, name)| name).collect();
     assert_eq!(next, ["c", "d", "e"]);
-    for _ in 0..4 {
-        uploads.sent();
+    for node in 11..15 {
+        uploads.sent(&node);
     }
-    let rest: Vec<_> = (0..4).map_while(|_| uploads.next(100)).collect();
-    assert_eq!(rest, ["f", "g", "h", "rack"]);
+    let rest: Vec<_> = (0..4).map_while(|_| uploads.next(100)).map(|(_, name)| name).collect();
+    assert_eq!(rest, ["f", "g", "h"]);
+}
+
+#[test]
+fn a_rack_that_waits_gets_every_second_upload_however_many_other_racks_ask() {
+    let mut uploads = Uploads::new(UploadSettings::default());
+    let mut order = String::new();
+    for number in 0..10 {
+        // After each upload the line of other racks is filled again, and one agent of the rack asks again.
+        for other in 100..108 {
+            let _ = uploads.offer(other, 'o', true);
+        }
+        let _ = uploads.offer(number, 'r', false);
+        let (node, kind) = uploads.next(1).unwrap();
+        order.push(kind);
+        uploads.sent(&node);
+    }
+    assert_eq!(order, "ororororor");
+}
+
+#[test]
+fn requests_of_one_node_take_one_place() {
+    let mut uploads = Uploads::new(UploadSettings::default());
+    assert_eq!(uploads.offer(7, "first", true), Ok(()));
+    assert_eq!(uploads.offer(7, "second", true), Err("second"), "one waits");
+    assert_eq!(uploads.next(100), Some((7, "first")));
+    assert_eq!(uploads.offer(7, "second", true), Ok(()));
+    assert_eq!(uploads.next(100), None, "one is answered");
+    assert_eq!(uploads.offer(8, "other", true), Ok(()));
+    assert_eq!(uploads.next(100), Some((8, "other")), "the next node is not held up");
+    uploads.sent(&8);
+    assert_eq!(uploads.next(100), None);
+    uploads.sent(&7);
+    assert_eq!(uploads.next(100), Some((7, "second")));
+}
+
+#[test]
+fn a_slow_receiver_loses_its_place_only_while_another_node_waits() {
+    let mut uploads = Uploads::new(UploadSettings::default());
+    let (soon, late) = (Span::seconds(1), Span::seconds(4));
+    uploads.offer(1, (), false).unwrap();
+    uploads.next(1);
+    assert!(!uploads.is_too_slow(0, late), "no other waits");
+    uploads.offer(1, (), false).unwrap();
+    assert!(!uploads.is_too_slow(0, late), "its own next request waits");
+    uploads.offer(2, (), true).unwrap();
+    assert!(uploads.is_too_slow(0, late));
+    assert!(uploads.is_too_slow((1 << 20) - 1, late));
+    assert!(!uploads.is_too_slow(1 << 20, late), "256 KiB a second");
+    assert!(!uploads.is_too_slow(0, soon), "it has just begun");
 }
 
 #[test]

@@ -2,9 +2,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_fanout::Chunk;
+use rackwright_fanout::{Chunk, Span, UploadSettings};
 use rackwright_identity::peer_client_config;
-use rackwright_peers::{Answer, AskError, ServerSettings};
+use rackwright_peers::{Answer, AskError, PeerAddress, ServerSettings};
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -116,12 +116,7 @@ async fn an_agent_that_does_not_read_its_answer_holds_up_others_for_a_limited_ti
         ..patient_server()
     };
     let served = site.serve("gpu-001", site.image.store(MEMORY, &[0, 1]), settings).await;
-    let mut stream = opened(&site, &served, "gpu-002").await;
-    assert_eq!(stream.read_u8().await.unwrap(), 0);
-    stream.write_all(&[1, 0, 0, 0, 0]).await.unwrap();
-    stream.flush().await.unwrap();
-    // The first byte shows that the server sends. Then nothing is read.
-    assert_eq!(stream.read_u8().await.unwrap(), 0);
+    let _stalled = stalled(&site, &served, "gpu-002", 0).await;
     let client = site.client(&agent("gpu-003"));
     let shown = client.look(&served.address, 0, soon()).await.unwrap();
     assert_eq!(shown.load, 1, "the one turn of an agent with few chunks is taken");
@@ -133,6 +128,71 @@ async fn an_agent_that_does_not_read_its_answer_holds_up_others_for_a_limited_ti
         (1, 1),
         "only the second answer was sent in full"
     );
+}
+
+/// A connection of an agent that has asked for a chunk and does not read more than the first byte of the answer. So the
+/// server sends.
+async fn stalled(site: &Site, served: &Served, node: &str, chunk: u8) -> TlsStream<TcpStream> {
+    let mut stream = opened(site, served, node).await;
+    assert_eq!(stream.read_u8().await.unwrap(), 0);
+    stream.write_all(&[1, chunk, 0, 0, 0]).await.unwrap();
+    stream.flush().await.unwrap();
+    assert_eq!(stream.read_u8().await.unwrap(), 0);
+    stream
+}
+
+#[tokio::test]
+async fn an_agent_that_reads_nothing_loses_its_place_to_one_that_waits() {
+    let site = Site::new(2);
+    let patient = patient_server();
+    let settings = ServerSettings {
+        uploads: UploadSettings {
+            slow_after: Span::millis(200),
+            ..patient.uploads
+        },
+        answer: Duration::from_secs(3600),
+        ..patient
+    };
+    let served = site.serve("gpu-001", site.image.store(MEMORY, &[0, 1]), settings).await;
+    let _stalled = stalled(&site, &served, "gpu-002", 0).await;
+    let client = site.client(&agent("gpu-003"));
+    let answer = client.ask(&served.address, Chunk(1), soon()).await.unwrap();
+    site.image.open(&client, answer).unwrap();
+    let counts = served.server.counts();
+    assert_eq!((counts.slow, counts.frames), (1, 1));
+}
+
+#[tokio::test]
+async fn several_connections_of_one_node_take_one_upload_place() {
+    const CHUNKS: u32 = 10;
+    let site = Site::new(CHUNKS);
+    let held: Vec<u32> = (0..CHUNKS).collect();
+    let served = site
+        .serve("gpu-001", site.image.store(MEMORY, &held), patient_server())
+        .await;
+    // With ten chunks, two are sent at once.
+    let _first = stalled(&site, &served, "gpu-002", 0).await;
+    let mut second = opened(&site, &served, "gpu-002").await;
+    assert_eq!(second.read_u8().await.unwrap(), 0);
+    second.write_all(&[1, 1, 0, 0, 0]).await.unwrap();
+    second.flush().await.unwrap();
+    let mut third = opened(&site, &served, "gpu-002").await;
+    assert_eq!(third.read_u8().await.unwrap(), 0);
+    // One request of the node is answered, one waits, and a third one is refused.
+    while served.server.load() < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    third.write_all(&[1, 2, 0, 0, 0]).await.unwrap();
+    third.flush().await.unwrap();
+    assert_eq!(third.read_u8().await.unwrap(), 2, "no room now");
+    let client = site.client(&agent("gpu-003"));
+    let outside = PeerAddress {
+        is_outside: true,
+        ..served.address.clone()
+    };
+    let answer = client.ask(&outside, Chunk(3), soon()).await.unwrap();
+    site.image.open(&client, answer).unwrap();
+    assert_eq!(served.server.counts().frames, 1, "the second place is free for others");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
