@@ -21,8 +21,12 @@ struct Case {
 
 impl Case {
     fn new() -> Self {
+        Self::with(TableSettings::default())
+    }
+
+    fn with(settings: TableSettings) -> Self {
         let mut case = Self {
-            table: ClaimTable::new(CHUNKS, TableSettings::default(), 5),
+            table: ClaimTable::new(CHUNKS, settings, 5),
             held: (0..AGENTS).map(|agent| (agent, Bits::new(CHUNKS))).collect(),
             running: Vec::new(),
             now: Moment::micros(1),
@@ -157,17 +161,126 @@ fn what_a_lost_agent_alone_had_is_fetched_again() {
 }
 
 #[test]
-fn a_liar_is_no_source_once_two_say_so() {
+fn two_agents_put_a_third_one_out_once_and_only_until_it_speaks() {
     let mut case = Case::new();
+    for round in 0..3 {
+        case.table.away(AgentNo(3), AgentNo(0));
+        case.table.away(AgentNo(6), AgentNo(0));
+        let is_known = case.claim(0, 0, &[]);
+        assert_eq!(is_known, round > 0, "round {round}");
+        case.join(0);
+    }
+    case.table.away(AgentNo(3), AgentNo(0));
+    case.table.away(AgentNo(7), AgentNo(0));
+    assert!(case.claim(0, 0, &[]), "one of them was wrong before");
+    case.table.away(AgentNo(7), AgentNo(0));
+    case.table.away(AgentNo(8), AgentNo(0));
+    assert!(!case.claim(0, 0, &[]), "two others say so");
+    // Another job of its node begins anew.
+    case.table.lost(AgentNo(0));
+    case.join(0);
+    case.table.away(AgentNo(3), AgentNo(0));
+    case.table.away(AgentNo(6), AgentNo(0));
+    assert!(!case.claim(0, 0, &[]));
+}
+
+/// The source of the one chunk that this agent is granted.
+fn source_for(case: &mut Case, agent: u32) -> Outside {
+    case.claim(agent, 1, &[]);
+    let grants = case.grants();
+    let [grant] = grants[..] else { panic!("{grants:?}") };
+    assert_eq!(grant.agent, AgentNo(agent));
+    case.claim(agent, 0, &[]);
+    case.table.failed(grant.agent, grant.chunk);
+    grant.from
+}
+
+#[test]
+fn wrong_bytes_keep_the_rack_of_two_reporters_from_a_source_and_no_other_rack() {
+    let mut case = Case::with(TableSettings {
+        origin_budget_percent: 0,
+        ..TableSettings::default()
+    });
     case.held.insert(0, Bits::full(CHUNKS));
     case.join(0);
-    case.table.lied(AgentNo(3), AgentNo(0));
-    case.claim(6, 1, &[]);
-    assert_eq!(case.grants()[0].from, Outside::Agent(AgentNo(0)));
-    case.table.lied(AgentNo(6), AgentNo(0));
-    case.claim(9, 1, &[]);
+    let liar = Outside::Agent(AgentNo(0));
+    // Two racks say so, one agent each, and each twice.
+    for _ in 0..2 {
+        case.table.lied(AgentNo(3), AgentNo(0), case.now);
+        case.table.lied(AgentNo(6), AgentNo(0), case.now);
+    }
+    assert_eq!(source_for(&mut case, 4), liar, "one agent of its rack says so");
+    case.table.lied(AgentNo(5), AgentNo(0), case.now);
+    assert_eq!(source_for(&mut case, 7), liar, "another rack");
+    // The rack of the reporters has no other source. After a while the origin helps, whatever its budget is.
+    case.claim(4, 1, &[]);
+    assert_eq!(case.grants(), []);
+    case.now = case.now.plus(Span::seconds(60));
+    assert_eq!(case.grants()[0].from, Outside::Origin);
+    // Another job of the node begins anew.
+    case.table.lost(AgentNo(0));
+    case.join(0);
+    assert_eq!(source_for(&mut case, 3), liar);
+}
+
+#[test]
+fn an_agent_that_its_mates_report_is_a_rack_of_its_own_and_goes_on() {
+    let mut case = Case::new();
+    case.held.insert(0, bits(&[4]));
+    case.held.insert(3, Bits::full(CHUNKS));
+    case.join(0);
+    case.join(3);
+    case.table.lied(AgentNo(1), AgentNo(0), case.now);
+    case.claim(0, 1, &[]);
+    case.table.lied(AgentNo(2), AgentNo(0), case.now);
+    // Its own claim goes on, and its chunk is fetched again for its former rack.
+    let grants = case.grants();
+    assert_eq!(grants.iter().map(|grant| grant.agent).collect::<Vec<_>>(), [AgentNo(0)]);
     case.claim(0, 0, &[]);
-    assert_eq!(case.grants()[0].from, Outside::Origin, "a liar is named as source");
+    let all: Vec<u32> = (0..CHUNKS).filter(|chunk| *chunk != 4).collect();
+    case.held.insert(1, bits(&all));
+    case.claim(1, 1, &[]);
+    let grants = case.grants();
+    let [grant] = grants[..] else { panic!("{grants:?}") };
+    assert_eq!((grant.agent, grant.chunk), (AgentNo(1), Chunk(4)));
+    assert_eq!(
+        grant.from,
+        Outside::Agent(AgentNo(3)),
+        "not from the agent that was reported"
+    );
+    case.done(grant);
+    // It stays apart when its stream breaks, and also when it was lost meanwhile. Other racks take chunks from it.
+    case.join(0);
+    case.table.away(AgentNo(1), AgentNo(0));
+    case.table.away(AgentNo(2), AgentNo(0));
+    case.join(0);
+    for agent in [1, 3] {
+        case.table.lost(AgentNo(agent));
+        case.held.insert(agent, Bits::new(CHUNKS));
+    }
+    case.held.insert(2, bits(&all));
+    case.claim(2, 1, &[]);
+    assert_eq!(case.grants(), [], "the only holder is avoided");
+    case.held.insert(6, bits(&all));
+    assert_eq!(source_for(&mut case, 6), Outside::Agent(AgentNo(0)));
+}
+
+#[test]
+fn reports_of_an_agent_count_for_four_others() {
+    let settings = TableSettings::default();
+    let mut table = ClaimTable::new(CHUNKS, settings, 5);
+    let now = Moment::micros(1);
+    for agent in 0..8 {
+        table
+            .join(AgentNo(agent), RackNo(0), &Bits::new(CHUNKS), &[], now)
+            .unwrap();
+    }
+    for other in 2..8 {
+        table.lied(AgentNo(0), AgentNo(other), now);
+        table.lied(AgentNo(1), AgentNo(other), now);
+    }
+    let left = table.join(AgentNo(0), RackNo(0), &Bits::new(CHUNKS), &[], now).unwrap();
+    assert_eq!(left, [0, 1, 6, 7].map(AgentNo));
 }
 
 #[test]

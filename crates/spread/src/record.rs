@@ -415,7 +415,7 @@ impl Record {
             }
             Message::Wrong { node, reason } => {
                 let other = self.named_to(number, &node)?;
-                self.table.lied(number, other);
+                self.table.lied(number, other, now);
                 let reporter = self.agents.get(&number)?.writer.node.clone();
                 let sender = self.agents.get_mut(&other)?;
                 return Some(WrongBytes {

@@ -1,6 +1,6 @@
 //! What the table knows about agents, racks and sources.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::TableSettings;
 use crate::bits::Bits;
@@ -9,6 +9,8 @@ use crate::units::{AgentNo, Chunk, Moment, Outside, Span};
 
 /// Sources that are compared for one grant.
 const COMPARED: usize = 4;
+/// Most agents of which one agent's reports of wrong bytes count.
+const MOST_ACCUSED: usize = 4;
 /// An agent is slow if its granted chunks take this many times the mean.
 const SLOW: u64 = 2;
 
@@ -37,16 +39,20 @@ struct Agent {
     /// The chunks for which it is its rack's source.
     source_of: Vec<Chunk>,
     pace: Span,
-    /// The agents that last reported this agent as silent, and as a sender of wrong bytes.
+    /// The agent that last reported this one as silent.
     away_by: Option<AgentNo>,
-    lied_to: Option<AgentNo>,
-    is_distrusted: bool,
+    /// The agents that this one reported as senders of wrong bytes.
+    accuses: Vec<AgentNo>,
 }
 
 #[derive(Debug, Clone)]
 struct Rack {
     members: Vec<AgentNo>,
     is_alone: bool,
+    /// Its only agent sent wrong bytes to others of its rack, as they say.
+    is_apart: bool,
+    /// Agents from which this rack takes no chunk: two of its agents, or its only one, got wrong bytes from them.
+    avoids: BTreeSet<AgentNo>,
     held: Bits,
     claimed: Bits,
     claims: Vec<Claim>,
@@ -65,6 +71,8 @@ impl Rack {
         Self {
             members: Vec::new(),
             is_alone: false,
+            is_apart: false,
+            avoids: BTreeSet::new(),
             held: Bits::new(chunks),
             claimed: Bits::new(chunks),
             claims: Vec::new(),
@@ -85,8 +93,10 @@ pub(super) struct Hall {
     per_source: u32,
     agents: Vec<Option<Box<Agent>>>,
     racks: Vec<Rack>,
-    /// Racks whose only agent was alone and has gone. The next new rack takes such a place.
+    /// Racks of one agent that has gone. The next new rack takes such a place.
     left: Vec<usize>,
+    /// Agents that were reported as senders of wrong bytes.
+    accused: BTreeSet<AgentNo>,
     /// The racks that hold each chunk.
     holders: Vec<Vec<u32>>,
     /// Grants that run, for each chunk.
@@ -105,6 +115,7 @@ impl Hall {
             agents: Vec::new(),
             racks: Vec::new(),
             left: Vec::new(),
+            accused: BTreeSet::new(),
             holders: vec![Vec::new(); chunks as usize],
             running: vec![0; chunks as usize],
             free: vec![0; chunks as usize],
@@ -174,8 +185,7 @@ impl Hall {
             source_of: Vec::new(),
             pace: Span::ZERO,
             away_by: None,
-            lied_to: None,
-            is_distrusted: false,
+            accuses: Vec::new(),
         }));
         self.racks[rack].members.push(agent);
     }
@@ -198,9 +208,6 @@ impl Hall {
         let old = std::mem::replace(&mut known.held, held.clone());
         let rack = known.rack;
         known.away_by = None;
-        if known.is_distrusted {
-            return (Vec::new(), Vec::new());
-        }
         if self.racks[rack].is_alone {
             self.racks[rack].held = held.clone();
             return (Vec::new(), Vec::new());
@@ -221,8 +228,7 @@ impl Hall {
 
     /// Another agent of the rack becomes the source of a chunk. Returns whether one has it.
     fn replace_source(&mut self, rack: usize, chunk: Chunk) -> bool {
-        let serves = |known: &Agent| !known.is_distrusted && known.held.has(chunk);
-        let has = |agent: &&AgentNo| self.agent(**agent).is_some_and(serves);
+        let has = |agent: &&AgentNo| self.agent(**agent).is_some_and(|known| known.held.has(chunk));
         let other = self.racks[rack].members.iter().find(has).copied();
         self.set_source(rack, chunk, other);
         other.is_some()
@@ -424,57 +430,87 @@ impl Hall {
             .filter(|chunk| !self.replace_source(rack, *chunk))
             .collect();
         self.agents[agent.0 as usize] = None;
-        if self.racks[rack].is_alone && self.racks[rack].members.is_empty() {
+        if (self.racks[rack].is_alone || self.racks[rack].is_apart) && self.racks[rack].members.is_empty() {
             self.left.push(rack);
         }
         Some((claims, gone))
     }
 
-    /// Notes that `reporter` does not reach `agent`. Returns whether a second agent says so.
-    pub(super) fn away(&mut self, reporter: AgentNo, agent: AgentNo) -> bool {
-        let second = |known: &mut Agent| known.away_by.replace(reporter);
-        self.accused(reporter, agent, second)
-    }
-
-    /// Notes that `reporter` got wrong bytes from `agent`. Returns whether a second agent says so.
-    pub(super) fn lied(&mut self, reporter: AgentNo, agent: AgentNo) -> bool {
-        let second = |known: &mut Agent| known.lied_to.replace(reporter);
-        self.accused(reporter, agent, second)
-    }
-
-    /// The agent is no source any more. Returns the chunks that its rack no longer has.
-    pub(super) fn distrust(&mut self, agent: AgentNo) -> Vec<Chunk> {
-        let Some(known) = self.agent_mut(agent) else {
-            return Vec::new();
-        };
-        known.is_distrusted = true;
-        let (rack, chunks) = (known.rack, known.source_of.clone());
-        chunks
-            .into_iter()
-            .filter(|chunk| !self.replace_source(rack, *chunk))
-            .collect()
-    }
-
-    /// A single agent cannot exclude another one.
-    fn accused(&mut self, reporter: AgentNo, agent: AgentNo, note: impl FnOnce(&mut Agent) -> Option<AgentNo>) -> bool {
+    /// Notes that `reporter` does not reach `agent`. Returns the other agent that says so too.
+    pub(super) fn away(&mut self, reporter: AgentNo, agent: AgentNo) -> Option<AgentNo> {
         if !self.knows(reporter) || reporter == agent {
-            return false;
+            return None;
         }
-        let before = self.agent_mut(agent).and_then(note);
-        before.is_some_and(|first| first != reporter)
+        let first = self.agent_mut(agent)?.away_by.replace(reporter)?;
+        (first != reporter).then_some(first)
+    }
+
+    /// Notes that `reporter` got wrong bytes from `agent`. Returns the reporter's rack if from now on it takes nothing from
+    /// that agent: if two agents of the rack say so, or the only one beside the other agent.
+    pub(super) fn lied(&mut self, reporter: AgentNo, agent: AgentNo) -> Option<usize> {
+        let limits = |known: &&mut Agent| known.accuses.contains(&agent) || known.accuses.len() < MOST_ACCUSED;
+        if !self.knows(agent) || reporter == agent {
+            return None;
+        }
+        let known = self.agent_mut(reporter).filter(limits)?;
+        if !known.accuses.contains(&agent) {
+            known.accuses.push(agent);
+        }
+        let rack = known.rack;
+        self.accused.insert(agent);
+        let others = self.racks[rack].members.iter().filter(|member| **member != agent);
+        let accusing = others.clone().filter(|member| {
+            let known = self.agent(**member);
+            known.is_some_and(|known| known.accuses.contains(&agent))
+        });
+        if accusing.count() < others.count().min(2) || self.racks[rack].is_alone {
+            return None;
+        }
+        self.racks[rack].avoids.insert(agent).then_some(rack)
+    }
+
+    /// Whether the rack takes no chunk from the agent.
+    pub(super) fn avoids(&self, rack: usize, agent: AgentNo) -> bool {
+        self.racks[rack].avoids.contains(&agent)
+    }
+
+    /// Whether the rack takes no chunks from some agents.
+    pub(super) fn avoids_some(&self, rack: usize) -> bool {
+        !self.racks[rack].avoids.is_empty()
+    }
+
+    /// Whether the rack is that of an agent that its mates do not trust. No other agent joins it.
+    pub(super) fn is_apart(&self, rack: usize) -> bool {
+        self.racks[rack].is_apart
+    }
+
+    pub(super) fn set_apart(&mut self, rack: usize) {
+        self.racks[rack].is_apart = true;
+    }
+
+    /// The number belongs to another job from now on: reports about the former one do not count.
+    pub(super) fn forget_reports(&mut self, agent: AgentNo) {
+        if !self.accused.remove(&agent) {
+            return;
+        }
+        for rack in &mut self.racks {
+            rack.avoids.remove(&agent);
+        }
+        for known in self.agents.iter_mut().flatten() {
+            known.accuses.retain(|other| *other != agent);
+        }
+    }
+
+    pub(super) fn wanted(&self, agent: AgentNo) -> u32 {
+        self.agent(agent).map_or(0, |known| known.wanted)
     }
 
     /// An agent offers to fetch this many chunks.
     pub(super) fn wants(&mut self, agent: AgentNo, wanted: u32, now: Moment) {
-        let mates = self
-            .agent(agent)
-            .map_or(0, |known| self.racks[known.rack].members.len());
         let Some(known) = self.agent_mut(agent) else {
             return;
         };
-        // What a distrusted agent fetches from outside would be for itself only. Its peers serve it.
-        known.wanted = if known.is_distrusted && mates > 1 { 0 } else { wanted };
-        let wanted = known.wanted;
+        known.wanted = wanted;
         let (rack, is_new) = (known.rack, wanted > 0 && !known.is_waiting);
         known.is_waiting |= is_new;
         if is_new {
@@ -554,24 +590,38 @@ impl Hall {
         lacks.get(chance.below(lacks.len() as u32) as usize).copied()
     }
 
+    /// The agent of another rack that can send a chunk to `rack` now.
+    fn source(&self, rack: usize, other: u32, chunk: Chunk) -> Option<AgentNo> {
+        let source = self.racks[other as usize].source[chunk.0 as usize]?;
+        (self.has_room(source) && !self.racks[rack].avoids.contains(&source)).then_some(source)
+    }
+
+    /// Whether the rack takes a chunk from one of its sources with room.
+    fn has_source(&self, rack: usize, chunk: Chunk) -> bool {
+        let mut holders = self.holders[chunk.0 as usize].iter();
+        self.racks[rack].avoids.is_empty() || holders.any(|other| self.source(rack, *other, chunk).is_some())
+    }
+
     /// The chunk in the fewest racks that has a source with room, and of some such sources the one that sent least.
     pub(super) fn rarest_source(&self, rack: usize, chance: &mut Chance) -> Option<(Chunk, AgentNo)> {
         let own = &self.racks[rack];
         let taken = [&own.held, &own.claimed];
-        let supplied = self.supply.outside(&taken);
-        let least = supplied
-            .map(|chunk| (self.holders[chunk.0 as usize].len(), chunk))
-            .min()?;
+        let supplied = || {
+            let supplied = self.supply.outside(&taken);
+            supplied.filter(|chunk| self.has_source(rack, *chunk))
+        };
+        let rarity = |chunk: Chunk| self.holders[chunk.0 as usize].len();
+        let least = supplied().map(rarity).min()?;
         // Among equally rare ones by chance, so that racks do not all want the same.
-        let same = |chunk: &Chunk| self.holders[chunk.0 as usize].len() == least.0;
-        let equals: Vec<Chunk> = self.supply.outside(&taken).filter(same).collect();
+        let equals: Vec<Chunk> = supplied().filter(|chunk| rarity(*chunk) == least).collect();
         let chunk = equals[chance.below(equals.len() as u32) as usize];
         let holders = &self.holders[chunk.0 as usize];
         let first = chance.below(holders.len() as u32) as usize;
         let turned = holders[first..].iter().chain(&holders[..first]);
-        let sources = turned.filter_map(|other| self.racks[*other as usize].source[chunk.0 as usize]);
-        let free = sources.filter(|source| self.has_room(*source)).take(COMPARED);
-        let source = free.min_by_key(|source| self.agent(*source).map_or(u32::MAX, |known| known.sent))?;
+        let sources = turned.filter_map(|other| self.source(rack, *other, chunk));
+        let source = sources
+            .take(COMPARED)
+            .min_by_key(|source| self.agent(*source).map_or(u32::MAX, |known| known.sent))?;
         Some((chunk, source))
     }
 }

@@ -7,7 +7,7 @@
 
 mod hall;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bits::Bits;
 use crate::chance::Chance;
@@ -87,6 +87,8 @@ pub struct ClaimTable {
     hall: Hall,
     /// Groups of agents of each rack, by the rack's own number.
     groups: BTreeMap<RackNo, Vec<usize>>,
+    /// For each agent that counted as lost by reports, the agents that reported it. Each of them is believed once.
+    believed: BTreeMap<AgentNo, BTreeSet<AgentNo>>,
     origin: OriginCounts,
     origin_running: u32,
     /// Chunks that the origin has not given, and that no agent holds or fetches.
@@ -105,6 +107,7 @@ impl ClaimTable {
         Self {
             hall: Hall::new(chunks, settings.per_source),
             groups: BTreeMap::new(),
+            believed: BTreeMap::new(),
             origin: OriginCounts::default(),
             origin_running: 0,
             unserved: Bits::full(chunks),
@@ -141,18 +144,8 @@ impl ClaimTable {
             self.hall.wants(agent, 0, now);
             return Some(self.hall.members(group));
         }
-        self.lost(agent);
-        let size = self.settings.rack_size.max(1) as usize;
-        let groups = self.groups.entry(rack).or_default();
-        let open = groups
-            .iter()
-            .copied()
-            .find(|group| self.hall.members(*group).len() < size);
-        let group = open.unwrap_or_else(|| {
-            let new = self.hall.add_rack();
-            groups.push(new);
-            new
-        });
+        self.remove(agent);
+        let group = self.group_for(agent, rack);
         self.hall.add_agent(agent, group);
         self.report(agent, held);
         for chunk in fetching {
@@ -175,6 +168,23 @@ impl ClaimTable {
         Some(self.hall.members(group))
     }
 
+    /// The group that an agent of this rack joins.
+    fn group_for(&mut self, agent: AgentNo, rack: RackNo) -> usize {
+        let size = self.settings.rack_size.max(1) as usize;
+        let groups = self.groups.entry(rack).or_default();
+        let is_avoided = groups.iter().any(|group| self.hall.avoids(*group, agent));
+        let is_open = |group: &usize| self.hall.members(*group).len() < size && !self.hall.is_apart(*group);
+        let open = groups.iter().copied().find(is_open).filter(|_| !is_avoided);
+        open.unwrap_or_else(|| {
+            let new = self.hall.add_rack();
+            if is_avoided {
+                self.hall.set_apart(new);
+            }
+            groups.push(new);
+            new
+        })
+    }
+
     /// Whether the agent fetches the chunk from outside, with a grant of this table or of a former one.
     #[must_use]
     pub fn fetches(&self, agent: AgentNo, chunk: Chunk) -> bool {
@@ -186,7 +196,7 @@ impl ClaimTable {
         let Some(held) = self.hall.held(agent).cloned() else {
             return;
         };
-        self.lost(agent);
+        self.remove(agent);
         let group = self.hall.add_rack();
         self.hall.add_alone(agent, group, held);
     }
@@ -270,27 +280,68 @@ impl ClaimTable {
         self.free_again(&[claim.chunk]);
     }
 
-    /// An agent does not get answers from another one. If two say so, the table takes the other one for lost.
+    /// An agent does not get answers from another one. If two say so, the table takes the other one for lost until its next
+    /// message. Each agent is believed once about another one.
     pub fn away(&mut self, reporter: AgentNo, agent: AgentNo) {
-        if self.hall.away(reporter, agent) {
-            self.lost(agent);
+        if self
+            .believed
+            .get(&agent)
+            .is_some_and(|before| before.contains(&reporter))
+        {
+            return;
+        }
+        if let Some(first) = self.hall.away(reporter, agent) {
+            self.believed.entry(agent).or_default().extend([first, reporter]);
+            self.remove(agent);
         }
     }
 
-    /// An agent got wrong bytes from another one. If two say so, no grant names the other one as source any more, and its
-    /// rack fetches again what only it has.
-    pub fn lied(&mut self, reporter: AgentNo, agent: AgentNo) {
-        if self.hall.lied(reporter, agent) {
-            let gone = self.hall.distrust(agent);
-            self.free_again(&gone);
+    /// An agent got wrong bytes from another one. If two agents of a rack say so, or the only one beside the other agent,
+    /// the rack takes nothing from the other agent any more. If it is of the same rack, it becomes a rack of its own. Other
+    /// racks still take chunks from it.
+    pub fn lied(&mut self, reporter: AgentNo, agent: AgentNo, now: Moment) {
+        let Some(rack) = self.hall.lied(reporter, agent) else {
+            return;
+        };
+        if self.hall.rack_of(agent) == Some(rack) {
+            self.set_apart(agent, rack, now);
         }
     }
 
-    /// An agent is gone, with everything that it holds.
+    /// An agent leaves its group, and becomes one of its own.
+    fn set_apart(&mut self, agent: AgentNo, group: usize, now: Moment) {
+        let Some(held) = self.hall.held(agent).cloned() else {
+            return;
+        };
+        let wanted = self.hall.wanted(agent);
+        self.remove(agent);
+        let new = self.hall.add_rack();
+        self.hall.set_apart(new);
+        self.hall.add_agent(agent, new);
+        if let Some(groups) = self.groups.values_mut().find(|groups| groups.contains(&group)) {
+            groups.push(new);
+        }
+        self.report(agent, &held);
+        self.hall.wants(agent, wanted, now);
+    }
+
+    /// An agent is gone, with everything that it holds. Its number may return with another job.
     pub fn lost(&mut self, agent: AgentNo) {
+        self.remove(agent);
+        self.hall.forget_reports(agent);
+        self.believed.remove(&agent);
+    }
+
+    fn remove(&mut self, agent: AgentNo) {
+        let apart = self.hall.rack_of(agent).filter(|rack| self.hall.is_apart(*rack));
         let Some((claims, gone)) = self.hall.remove(agent) else {
             return;
         };
+        if let Some(apart) = apart {
+            self.groups
+                .values_mut()
+                .for_each(|groups| groups.retain(|group| *group != apart));
+        }
         for claim in &claims {
             self.release(claim);
         }
@@ -383,7 +434,9 @@ impl ClaimTable {
             .hall
             .waits_since(rack)
             .is_some_and(|since| self.lease(since) <= now);
-        let helps = origin_free && starves && self.origin.chunks < budget;
+        // A rack may avoid the only sources of a chunk.
+        let may_help = self.origin.chunks < budget || self.hall.avoids_some(rack);
+        let helps = origin_free && starves && may_help;
         self.hall.first_lack(rack).filter(|_| helps).map(from_origin)
     }
 }

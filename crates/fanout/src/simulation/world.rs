@@ -472,7 +472,7 @@ impl<'a> World<'a> {
                 (agent, true)
             }
             Message::SentWrongBytes { agent, other } => {
-                self.table.lied(AgentNo(agent), AgentNo(other));
+                self.table.lied(AgentNo(agent), AgentNo(other), now);
                 (agent, true)
             }
             Message::Join { agent } => {

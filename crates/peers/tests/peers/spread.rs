@@ -122,7 +122,7 @@ impl Actor {
                 ToTable::Unreachable(other) => self.table.away(number, other),
                 ToTable::SentWrongBytes { agent, .. } => {
                     self.lies.lock().unwrap().push((number, agent));
-                    self.table.lied(number, agent);
+                    self.table.lied(number, agent, now);
                 }
                 ToTable::Alone => self.table.alone(number),
             },
