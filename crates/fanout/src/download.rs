@@ -499,6 +499,19 @@ impl Download {
 
     /// No connection to the peer: its requests end, and it is left in peace for a while.
     pub fn unreachable(&mut self, peer: PeerNo, now: Moment) {
+        if self.shut(peer, now) {
+            self.news.push(Step::Unreachable(Source::Peer(peer)));
+        }
+    }
+
+    /// The peer answers, and refuses this agent: its requests end, and it is left in peace for a while. Like a peer that
+    /// cannot be reached, it counts for [`Download::is_alone`], but it is not reported.
+    pub fn shut_out(&mut self, peer: PeerNo, now: Moment) {
+        self.shut(peer, now);
+    }
+
+    /// Ends the requests to a peer. Returns whether the peer counts as away.
+    fn shut(&mut self, peer: PeerNo, now: Moment) -> bool {
         while let Some(at) = self
             .requests
             .iter()
@@ -506,9 +519,7 @@ impl Download {
         {
             self.end(at);
         }
-        if self.peers.silent(peer, Span::ZERO, now) {
-            self.news.push(Step::Unreachable(Source::Peer(peer)));
-        }
+        self.peers.silent(peer, Span::ZERO, now)
     }
 
     /// The source has no room, or no longer has the chunk.

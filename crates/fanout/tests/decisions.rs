@@ -333,6 +333,32 @@ fn three_silent_peers_mean_alone_and_one_answer_does_not() {
 }
 
 #[test]
+fn a_peer_that_refuses_the_ticket_is_left_in_peace_and_not_reported() {
+    let now = Moment::micros(1);
+    let mut download = download(3);
+    download.saw(PeerNo(0), &bits(CHUNKS, &[1, 2]), 0, now);
+    let (peer, _) = asks(&steps(&mut download, now))[0];
+    download.shut_out(peer, now);
+    for peer in 1..3 {
+        download.shut_out(PeerNo(peer), now);
+    }
+    assert!(!download.is_alone(), "one peer answered before");
+    let after = steps(&mut download, now);
+    let is_report = |step: &Step| matches!(step, Step::Unreachable(_) | Step::Ask(..));
+    assert!(!after.iter().any(is_report), "{after:?}");
+    let mut download = download_of_strangers();
+    assert!(download.is_alone(), "no peer serves it");
+    assert_eq!(asks(&steps(&mut download, now)), []);
+}
+
+/// A download whose three peers refuse it.
+fn download_of_strangers() -> Download {
+    let mut download = download(3);
+    (0..3).for_each(|peer| download.shut_out(PeerNo(peer), Moment::micros(1)));
+    download
+}
+
+#[test]
 fn a_late_chunk_is_asked_from_a_second_peer_near_the_end_only() {
     for (missing, most) in [(8, 2), (12, 1)] {
         let mut held = Bits::full(CHUNKS);

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use rackwright_fanout::{Chunk, Span, UploadSettings};
 use rackwright_identity::peer_client_config;
-use rackwright_peers::{Answer, AskError, PeerAddress, ServerSettings};
+use rackwright_peers::{Answer, AskError, ClientSettings, PeerAddress, ServerSettings};
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::support::{MEMORY, Served, Site, agent, certificate, patient_server, soon};
+use crate::support::{MEMORY, Served, Site, agent, certificate, patient_client, patient_server, soon};
 
 /// A connection of an agent after its hello, without the client.
 async fn opened(site: &Site, served: &Served, node: &str) -> TlsStream<TcpStream> {
@@ -106,6 +106,36 @@ async fn the_connections_of_a_node_and_of_all_are_limited() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     client.look(&served.address, 0, soon()).await.unwrap();
+}
+
+#[tokio::test]
+async fn connections_to_other_racks_are_kept_for_a_few_agents() {
+    let site = Site::new(1);
+    let own = agent("gpu-009");
+    let settings = ClientSettings {
+        kept_outside: 2,
+        ..patient_client()
+    };
+    let client = site.client_with(&own, site.signed(&site.ticket(&own)), settings);
+    let mut served = Vec::new();
+    for node in ["gpu-001", "gpu-002", "gpu-003"] {
+        served.push(site.serve(node, site.image.store(MEMORY, &[0]), patient_server()).await);
+    }
+    for served in &served {
+        let outside = PeerAddress {
+            is_outside: true,
+            ..served.address.clone()
+        };
+        for _ in 0..2 {
+            client.look(&outside, 0, soon()).await.unwrap();
+        }
+    }
+    // The connection to the first agent ends.
+    while served[0].server.connections() > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let kept: Vec<usize> = served.iter().map(|served| served.server.connections()).collect();
+    assert_eq!(kept, [0, 1, 1], "and those to the others serve both of their requests");
 }
 
 #[tokio::test]

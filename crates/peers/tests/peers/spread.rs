@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rackwright_fanout::{
     AgentNo, Bits, Chunk, ClaimTable, DownloadCounts, DownloadSettings, Moment, Outside, RackNo, Span, TableSettings,
+    Ticket,
 };
 use rackwright_image::ChunkDigest;
 use rackwright_image::writer::{ChunkSource, FetchControl, FetchError, Fetched, Frame, Object};
@@ -85,6 +86,8 @@ struct Actor {
     begun: Instant,
     agents: HashMap<AgentNo, (PeerAddress, mpsc::Sender<FromTable>)>,
     lies: Arc<Mutex<Vec<(AgentNo, AgentNo)>>>,
+    /// Reports of agents that do not answer.
+    silent: Arc<Mutex<Vec<(AgentNo, AgentNo)>>>,
     chunks: u32,
 }
 
@@ -119,7 +122,10 @@ impl Actor {
                 ToTable::Claim { wanted, held, stuck } => _ = self.table.claim(number, wanted, &held, &stuck, now),
                 ToTable::Done { chunk, held } => _ = self.table.done(number, chunk, &held, now),
                 ToTable::Failed(chunk) => self.table.failed(number, chunk),
-                ToTable::Unreachable(other) => self.table.away(number, other),
+                ToTable::Unreachable(other) => {
+                    self.silent.lock().unwrap().push((number, other));
+                    self.table.away(number, other);
+                }
                 ToTable::SentWrongBytes { agent, .. } => {
                     self.lies.lock().unwrap().push((number, agent));
                     self.table.lied(number, agent, now);
@@ -165,7 +171,9 @@ struct Hall {
     servers: Arc<Servers>,
     table: Table,
     lies: Arc<Mutex<Vec<(AgentNo, AgentNo)>>>,
+    silent: Arc<Mutex<Vec<(AgentNo, AgentNo)>>>,
     patience: Duration,
+    stuck_after: Span,
 }
 
 /// One agent of a hall.
@@ -186,12 +194,13 @@ impl Hall {
             expected: Span::seconds(20),
             ..TableSettings::default()
         };
-        let lies = Arc::new(Mutex::new(Vec::new()));
+        let (lies, silent) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let actor = Actor {
             table: ClaimTable::new(chunks, settings, 1),
             begun: Instant::now(),
             agents: HashMap::new(),
             lies: lies.clone(),
+            silent: silent.clone(),
             chunks,
         };
         tokio::spawn(actor.run(messages));
@@ -200,7 +209,9 @@ impl Hall {
             servers: Arc::new(servers),
             table: Table(sender),
             lies,
+            silent,
             patience: PATIENT,
+            stuck_after: Span::seconds(20),
         }
     }
 
@@ -213,6 +224,13 @@ impl Hall {
 
     /// Begins a download of an agent with this much memory.
     async fn begin(&self, number: u32, rack: u32, memory: u64) -> Member {
+        let own = agent(&format!("gpu-{number:03}"));
+        let ticket = self.site.ticket(&own);
+        self.begin_with(number, rack, memory, ticket).await
+    }
+
+    /// The same with this ticket.
+    async fn begin_with(&self, number: u32, rack: u32, memory: u64, ticket: Ticket) -> Member {
         let (site, name) = (&self.site, format!("gpu-{number:03}"));
         let store: Arc<FrameStore> = site.image.store(memory, &[]);
         let (to_heard, heard) = mpsc::channel(256);
@@ -230,7 +248,7 @@ impl Hall {
         let client = PeerClient::new(
             certificate(&site.authority, &own),
             site.trust(),
-            site.signed(&site.ticket(&own)),
+            site.signed(&ticket),
             store.clone(),
             patient_client(),
         );
@@ -251,7 +269,7 @@ impl Hall {
             load: Arc::new(move || server.load()),
             settings: DownloadSettings {
                 least_patience: Span::seconds(20),
-                stuck_after: Span::seconds(20),
+                stuck_after: self.stuck_after,
                 ..DownloadSettings::default()
             },
             patience: self.patience,
@@ -345,6 +363,27 @@ async fn agents_without_memory_to_serve_get_the_image_from_the_origin() {
         let counts = member.finish(CHUNKS).await;
         assert_eq!((counts.from_origin, counts.from_rack), (CHUNKS, 0));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_with_a_refused_ticket_gets_the_image_and_reports_no_agent() {
+    const CHUNKS: u32 = 2;
+    let hall = Hall {
+        stuck_after: Span::seconds(1),
+        ..Hall::new(CHUNKS, |_| {})
+    };
+    let mut holder = hall.begin(0, 0, MEMORY).await;
+    holder.finish(CHUNKS).await;
+    let own = agent("gpu-001");
+    let ticket = Ticket {
+        customer: "customers/chemistry".to_owned(),
+        ..hall.site.ticket(&own)
+    };
+    let mut member = hall.begin_with(1, 0, MEMORY, ticket).await;
+    let counts = member.finish(CHUNKS).await;
+    assert_eq!((counts.from_origin, counts.from_rack), (CHUNKS, 0));
+    assert!(holder.served.server.counts().refused > 0, "the ticket was shown");
+    assert_eq!(*hall.silent.lock().unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
