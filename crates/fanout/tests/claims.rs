@@ -331,6 +331,8 @@ fn agents_that_return_keep_as_many_chunks_as_they_may_have_grants() {
     let mut table = ClaimTable::new(CHUNKS, settings, 5);
     let now = Moment::micros(1);
     let all: Vec<Chunk> = (0..CHUNKS).map(Chunk).collect();
+    // The only agent of an image may have more grants.
+    table.join(AgentNo(9), RackNo(1), &Bits::new(CHUNKS), &[], now).unwrap();
     for agent in 0..2 {
         table
             .join(AgentNo(agent), RackNo(0), &Bits::new(CHUNKS), &all, now)
@@ -342,6 +344,32 @@ fn agents_that_return_keep_as_many_chunks_as_they_may_have_grants() {
             .count()
     };
     assert_eq!([kept(0), kept(1)], [2, 1], "two of an agent, three of the rack");
+}
+
+#[test]
+fn the_only_agent_fetches_six_chunks_at_once_and_two_as_soon_as_another_one_comes() {
+    let settings = TableSettings {
+        origin_at_once: 1,
+        ..TableSettings::default()
+    };
+    for is_alone in [false, true] {
+        let mut table = ClaimTable::new(CHUNKS, settings.clone(), 5);
+        let now = Moment::micros(1);
+        let mut held = Bits::new(CHUNKS);
+        table.join(AgentNo(0), RackNo(0), &held, &[], now).unwrap();
+        if is_alone {
+            table.alone(AgentNo(0));
+        }
+        table.claim(AgentNo(0), 16, &held, &[], now);
+        let grants = table.grants(now);
+        assert_eq!(grants.len(), 6, "whatever number of machines may fetch at once");
+        table.join(AgentNo(1), RackNo(0), &Bits::new(CHUNKS), &[], now).unwrap();
+        for (left, grant) in (0..6).rev().zip(&grants) {
+            held.add(grant.chunk);
+            table.done(AgentNo(0), grant.chunk, &held, now);
+            assert_eq!(table.grants(now).len(), usize::from(left == 0), "{left} left");
+        }
+    }
 }
 
 #[test]

@@ -276,11 +276,11 @@ fn the_rarest_chunk_comes_first() {
 #[test]
 fn an_agent_without_peers_claims() {
     let mut download = download(0);
-    let claim = Step::Claim {
-        wanted: 2,
+    let claim = |wanted| Step::Claim {
+        wanted,
         stuck: Vec::new(),
     };
-    assert_eq!(steps(&mut download, Moment::micros(1)), [claim]);
+    assert_eq!(steps(&mut download, Moment::micros(1)), [claim(6)]);
     assert_eq!(
         steps(&mut download, Moment::micros(2)),
         [],
@@ -296,6 +296,26 @@ fn an_agent_without_peers_claims() {
         !download.granted(Chunk(CHUNKS), Outside::Origin, lease, now),
         "there is no such chunk"
     );
+    // Another agent begins: most chunks come from there.
+    download.add_peer();
+    let after = steps(&mut download, now);
+    assert!(after.contains(&claim(1)), "one of two comes already: {after:?}");
+}
+
+#[test]
+fn an_agent_that_was_the_only_one_has_no_more_requests_than_others() {
+    let mut download = download(0);
+    let (now, lease) = (Moment::micros(3), Moment::micros(9_000_000));
+    for chunk in 0..6 {
+        assert!(download.granted(Chunk(chunk), Outside::Origin, lease, now));
+    }
+    for peer in 0..4 {
+        download.add_peer();
+        download.saw(PeerNo(peer), &Bits::full(CHUNKS), 0, now);
+    }
+    assert_eq!(asks(&steps(&mut download, now)), []);
+    assert!(download.received(Chunk(0), Source::Outside(Outside::Origin), now));
+    assert_eq!(asks(&steps(&mut download, now)).len(), 1);
 }
 
 #[test]

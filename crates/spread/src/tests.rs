@@ -173,6 +173,7 @@ fn a_second_stream_of_a_node_replaces_the_first_and_keeps_its_place() {
 #[test]
 fn an_agent_that_says_that_it_fetches_everything_holds_two_chunks() {
     let mut record = record();
+    let mut other = Agent::begin(&mut record, writer("n2", "r1"), &[], moment(1));
     let (sender, _receiver) = mpsc::channel(QUEUE);
     let end = CancellationToken::new();
     let mut beginning = beginning(&[]);
@@ -182,7 +183,6 @@ fn an_agent_that_says_that_it_fetches_everything_holds_two_chunks() {
         .begin(writer("n1", "r1"), beginning, stream, (moment(1), AT))
         .unwrap();
     assert_eq!(record.report().racks[0].agents[0].grants, 2);
-    let mut other = Agent::begin(&mut record, writer("n2", "r1"), &[], moment(1));
     other.wants(&mut record, 1, &[], moment(1));
     record.look(moment(1));
     assert_eq!(other.messages().1.len(), 1, "the rest is free for others of the rack");

@@ -92,6 +92,8 @@ pub(super) struct Hall {
     chunks: u32,
     per_source: u32,
     agents: Vec<Option<Box<Agent>>>,
+    /// Number of agents.
+    present: usize,
     racks: Vec<Rack>,
     /// Racks of one agent that has gone. The next new rack takes such a place.
     left: Vec<usize>,
@@ -113,6 +115,7 @@ impl Hall {
             chunks,
             per_source,
             agents: Vec::new(),
+            present: 0,
             racks: Vec::new(),
             left: Vec::new(),
             accused: BTreeSet::new(),
@@ -145,6 +148,16 @@ impl Hall {
 
     fn agent_mut(&mut self, agent: AgentNo) -> Option<&mut Agent> {
         self.agents.get_mut(agent.0 as usize)?.as_deref_mut()
+    }
+
+    /// Whether there is a single agent.
+    pub(super) fn is_only(&self) -> bool {
+        self.present == 1
+    }
+
+    /// Grants at once of each agent.
+    fn most_grants(&self, limits: &TableSettings) -> u32 {
+        if self.is_only() { limits.only } else { limits.per_agent }
     }
 
     pub(super) fn knows(&self, agent: AgentNo) -> bool {
@@ -188,6 +201,7 @@ impl Hall {
             accuses: Vec::new(),
         }));
         self.racks[rack].members.push(agent);
+        self.present += 1;
     }
 
     /// An agent that serves no agent: its rack holds chunks, and is no source.
@@ -318,7 +332,7 @@ impl Hall {
     pub(super) fn has_place(&self, agent: AgentNo, limits: &TableSettings) -> bool {
         self.agent(agent).is_some_and(|known| {
             let of_rack = self.racks[known.rack].claims.len();
-            known.fetching < limits.per_agent && of_rack < limits.per_rack as usize
+            known.fetching < self.most_grants(limits) && of_rack < limits.per_rack as usize
         })
     }
 
@@ -430,6 +444,7 @@ impl Hall {
             .filter(|chunk| !self.replace_source(rack, *chunk))
             .collect();
         self.agents[agent.0 as usize] = None;
+        self.present -= 1;
         if (self.racks[rack].is_alone || self.racks[rack].is_apart) && self.racks[rack].members.is_empty() {
             self.left.push(rack);
         }
@@ -519,12 +534,13 @@ impl Hall {
         }
     }
 
-    /// The agent of the rack that gets the next grant: the first in the line with fewer than `per_agent` grants, but a slow
+    /// The agent of the rack that gets the next grant: the first in the line with fewer grants than it may have, but a slow
     /// one only if no other such agent waits.
     pub(super) fn next_waiting(&mut self, rack: usize, limits: &TableSettings, pace: Span) -> Option<AgentNo> {
         if self.racks[rack].claims.len() >= limits.per_rack as usize {
             return None;
         }
+        let most = self.most_grants(limits);
         let mut slow = None;
         for _ in 0..self.racks[rack].waiting.len() {
             let first = *self.racks[rack].waiting.front()?;
@@ -534,7 +550,7 @@ impl Hall {
                 self.racks[rack].waiting.pop_front();
                 continue;
             }
-            let has_room = known.fetching < limits.per_agent;
+            let has_room = known.fetching < most;
             let is_slow = pace != Span::ZERO && known.pace > pace.times(SLOW);
             if has_room && !is_slow {
                 return Some(first);

@@ -25,6 +25,8 @@ pub struct TableSettings {
     pub per_rack: u32,
     /// Grants at once of an agent, whatever number it asks for.
     pub per_agent: u32,
+    /// Grants at once of the only agent of the image. The origin gives it as many chunks at once.
+    pub only: u32,
     /// Most agents of a rack. A larger one, or one without a name, is divided.
     pub rack_size: u32,
     /// Copies that the origin gives before only claims in need get chunks from it, in hundredths of the image.
@@ -40,6 +42,7 @@ impl Default for TableSettings {
             origin_at_once: 4,
             per_rack: 16,
             per_agent: 2,
+            only: 6,
             rack_size: 48,
             origin_budget_percent: 150,
             expected: Span::seconds(1),
@@ -412,12 +415,19 @@ impl ClaimTable {
 
     /// The rarest chunk that the rack lacks, and a source with room.
     fn choose(&mut self, rack: usize, now: Moment) -> Option<(Chunk, Outside)> {
-        let origin_free = self.origin_running < self.settings.origin_at_once;
+        let is_only = self.hall.is_only();
+        let places = self.settings.origin_at_once;
+        let places = if is_only {
+            places.max(self.settings.only)
+        } else {
+            places
+        };
+        let origin_free = self.origin_running < places;
         let from_origin = |chunk| (chunk, Outside::Origin);
         if self.hall.is_alone(rack) {
             // The first copy of a chunk comes first: it feeds all others.
-            let free =
-                origin_free && (self.unserved.is_empty() || self.origin_running * 2 < self.settings.origin_at_once);
+            let has_share = is_only || self.unserved.is_empty() || self.origin_running * 2 < places;
+            let free = origin_free && has_share;
             return self.hall.first_lack(rack).filter(|_| free).map(from_origin);
         }
         if origin_free {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use rackwright_fanout::{
@@ -30,6 +30,10 @@ struct Servers {
     is_wrong: bool,
     /// Whether nothing is left.
     is_missing: bool,
+    /// The first requests wait until this number has come.
+    together: u32,
+    came: Mutex<u32>,
+    comes: Condvar,
 }
 
 impl Servers {
@@ -40,7 +44,20 @@ impl Servers {
             given: AtomicU64::new(0),
             is_wrong: false,
             is_missing: false,
+            together: 0,
+            came: Mutex::new(0),
+            comes: Condvar::new(),
         }
+    }
+
+    /// Waits for other requests at the same time.
+    fn meet(&self) {
+        let mut came = self.came.lock().unwrap();
+        *came += 1;
+        self.comes.notify_all();
+        let are_few = |came: &mut u32| *came < self.together;
+        let (came, waited) = self.comes.wait_timeout_while(came, PATIENT / 4, are_few).unwrap();
+        assert!(!waited.timed_out(), "only {came} requests at once");
     }
 }
 
@@ -58,6 +75,7 @@ impl ChunkSource for Servers {
         } else {
             &self.frames[digest]
         };
+        self.meet();
         frame.clear();
         while frame.fill_from(&mut &bytes[frame.filled().len()..]).unwrap() > 0 {}
         self.given.fetch_add(1, Ordering::SeqCst);
@@ -384,6 +402,15 @@ async fn an_agent_with_a_refused_ticket_gets_the_image_and_reports_no_agent() {
     assert_eq!((counts.from_origin, counts.from_rack), (CHUNKS, 0));
     assert!(holder.served.server.counts().refused > 0, "the ticket was shown");
     assert_eq!(*hall.silent.lock().unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_only_agent_fetches_six_chunks_at_once() {
+    const CHUNKS: u32 = 7;
+    let hall = Hall::new(CHUNKS, |servers| servers.together = 6);
+    let mut member = hall.begin(0, 0, MEMORY).await;
+    let counts = member.finish(CHUNKS).await;
+    assert_eq!(counts.from_origin, CHUNKS);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
