@@ -198,7 +198,7 @@ fn source_for(case: &mut Case, agent: u32) -> Outside {
 #[test]
 fn wrong_bytes_keep_the_rack_of_two_reporters_from_a_source_and_no_other_rack() {
     let mut case = Case::with(TableSettings {
-        origin_budget_percent: 0,
+        origin_at_once: 0,
         ..TableSettings::default()
     });
     case.held.insert(0, Bits::full(CHUNKS));
@@ -212,20 +212,56 @@ fn wrong_bytes_keep_the_rack_of_two_reporters_from_a_source_and_no_other_rack() 
     assert_eq!(source_for(&mut case, 4), liar, "one agent of its rack says so");
     case.table.lied(AgentNo(5), AgentNo(0), case.now);
     assert_eq!(source_for(&mut case, 7), liar, "another rack");
-    // The rack of the reporters has no other source. After a while the origin helps, whatever its budget is.
     case.claim(4, 1, &[]);
-    assert_eq!(case.grants(), []);
-    case.now = case.now.plus(Span::seconds(60));
-    assert_eq!(case.grants()[0].from, Outside::Origin);
+    assert_eq!(case.grants(), [], "the rack of the reporters has no other source");
+    // Another holder serves it, too.
+    case.held.insert(9, bits(&[5]));
+    case.join(9);
+    let grants = case.grants();
+    let sources: Vec<_> = grants.iter().map(|grant| (grant.chunk, grant.from)).collect();
+    assert_eq!(sources, [(Chunk(5), Outside::Agent(AgentNo(9)))]);
     // Another job of the node begins anew.
     case.table.lost(AgentNo(0));
     case.join(0);
+    case.held.insert(3, bits(&[5]));
     assert_eq!(source_for(&mut case, 3), liar);
 }
 
 #[test]
+fn what_only_an_avoided_agent_holds_comes_from_the_origin_once_more() {
+    let mut case = Case::with(TableSettings {
+        origin_budget_percent: 0,
+        ..TableSettings::default()
+    });
+    case.held.insert(0, Bits::full(CHUNKS));
+    case.held.insert(1, bits(&[3]));
+    case.join(0);
+    case.join(1);
+    case.table.lied(AgentNo(3), AgentNo(0), case.now);
+    assert_eq!(source_for(&mut case, 4), Outside::Agent(AgentNo(0)));
+    case.table.lied(AgentNo(4), AgentNo(0), case.now);
+    // One rack fetches all but the chunk that another agent holds, too; the others get them from there.
+    for chunk in 1..=CHUNKS {
+        case.claim(4, 1, &[]);
+        let grant = case.grants()[0];
+        let from = if chunk < CHUNKS {
+            Outside::Origin
+        } else {
+            Outside::Agent(AgentNo(1))
+        };
+        assert_eq!(grant.from, from, "chunk {chunk}");
+        case.done(grant);
+    }
+    assert_eq!(case.table.origin().chunks, u64::from(CHUNKS) - 1);
+    assert!(matches!(source_for(&mut case, 7), Outside::Agent(_)));
+}
+
+#[test]
 fn an_agent_that_its_mates_report_is_a_rack_of_its_own_and_goes_on() {
-    let mut case = Case::new();
+    let mut case = Case::with(TableSettings {
+        origin_at_once: 0,
+        ..TableSettings::default()
+    });
     case.held.insert(0, bits(&[4]));
     case.held.insert(3, Bits::full(CHUNKS));
     case.join(0);

@@ -43,6 +43,8 @@ struct Agent {
     away_by: Option<AgentNo>,
     /// The agents that this one reported as senders of wrong bytes.
     accuses: Vec<AgentNo>,
+    /// Whether a rack avoids it.
+    is_avoided: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -199,6 +201,7 @@ impl Hall {
             pace: Span::ZERO,
             away_by: None,
             accuses: Vec::new(),
+            is_avoided: self.racks.iter().any(|rack| rack.avoids.contains(&agent)),
         }));
         self.racks[rack].members.push(agent);
         self.present += 1;
@@ -240,10 +243,15 @@ impl Hall {
         (new, gone)
     }
 
-    /// Another agent of the rack becomes the source of a chunk. Returns whether one has it.
+    /// Another agent of the rack becomes the source of a chunk, one that no rack avoids if possible. Returns whether one has
+    /// it.
     fn replace_source(&mut self, rack: usize, chunk: Chunk) -> bool {
-        let has = |agent: &&AgentNo| self.agent(**agent).is_some_and(|known| known.held.has(chunk));
-        let other = self.racks[rack].members.iter().find(has).copied();
+        let known = |agent: &AgentNo| self.agent(*agent).filter(|known| known.held.has(chunk));
+        let having = self.racks[rack]
+            .members
+            .iter()
+            .filter_map(|agent| Some((*agent, known(agent)?)));
+        let other = having.min_by_key(|(_, known)| known.is_avoided).map(|(agent, _)| agent);
         self.set_source(rack, chunk, other);
         other.is_some()
     }
@@ -317,10 +325,19 @@ impl Hall {
         }
     }
 
-    /// Whether no agent holds the chunk or fetches it from outside.
+    /// Whether no agent fetches the chunk from outside, and none holds it but such as some rack avoids.
     pub(super) fn is_nowhere(&self, chunk: Chunk) -> bool {
         let at = chunk.0 as usize;
-        self.holders.get(at).is_some_and(Vec::is_empty) && self.running[at] == 0
+        let Some(holders) = self.holders.get(at) else {
+            return false;
+        };
+        let mut sources = holders.iter().filter_map(|rack| self.racks[*rack as usize].source[at]);
+        self.running[at] == 0 && sources.all(|source| self.is_avoided(source))
+    }
+
+    /// Whether some rack avoids the agent.
+    pub(super) fn is_avoided(&self, agent: AgentNo) -> bool {
+        self.agent(agent).is_some_and(|known| known.is_avoided)
     }
 
     /// Whether the rack neither has the chunk nor fetches it.
@@ -484,14 +501,22 @@ impl Hall {
         self.racks[rack].avoids.insert(agent).then_some(rack)
     }
 
+    /// A rack avoids the agent from now on. Returns the chunks that it still gives, as no other agent of its own rack has them.
+    pub(super) fn avoid(&mut self, agent: AgentNo) -> Vec<Chunk> {
+        let Some(known) = self.agent_mut(agent) else {
+            return Vec::new();
+        };
+        known.is_avoided = true;
+        let (rack, chunks) = (known.rack, known.source_of.clone());
+        for chunk in &chunks {
+            self.replace_source(rack, *chunk);
+        }
+        chunks
+    }
+
     /// Whether the rack takes no chunk from the agent.
     pub(super) fn avoids(&self, rack: usize, agent: AgentNo) -> bool {
         self.racks[rack].avoids.contains(&agent)
-    }
-
-    /// Whether the rack takes no chunks from some agents.
-    pub(super) fn avoids_some(&self, rack: usize) -> bool {
-        !self.racks[rack].avoids.is_empty()
     }
 
     /// Whether the rack is that of an agent that its mates do not trust. No other agent joins it.

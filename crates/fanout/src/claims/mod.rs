@@ -94,7 +94,7 @@ pub struct ClaimTable {
     believed: BTreeMap<AgentNo, BTreeSet<AgentNo>>,
     origin: OriginCounts,
     origin_running: u32,
-    /// Chunks that the origin has not given, and that no agent holds or fetches.
+    /// Chunks that the origin has not given, and that no agent holds or fetches; agents that a rack avoids do not count.
     unserved: Bits,
     /// Mean time from a grant to its end.
     pace: Span,
@@ -216,8 +216,10 @@ impl ClaimTable {
     /// Replaces the set of chunks that an agent holds for others.
     fn report(&mut self, agent: AgentNo, held: &Bits) {
         let (new, gone) = self.hall.report(agent, held);
-        for chunk in new {
-            self.unserved.remove(chunk);
+        if !self.hall.is_avoided(agent) {
+            for chunk in new {
+                self.unserved.remove(chunk);
+            }
         }
         self.free_again(&gone);
     }
@@ -301,11 +303,13 @@ impl ClaimTable {
 
     /// An agent got wrong bytes from another one. If two agents of a rack say so, or the only one beside the other agent,
     /// the rack takes nothing from the other agent any more. If it is of the same rack, it becomes a rack of its own. Other
-    /// racks still take chunks from it.
+    /// racks still take chunks from it, and what it alone holds may come from the origin once more.
     pub fn lied(&mut self, reporter: AgentNo, agent: AgentNo, now: Moment) {
         let Some(rack) = self.hall.lied(reporter, agent) else {
             return;
         };
+        let only_there = self.hall.avoid(agent);
+        self.free_again(&only_there);
         if self.hall.rack_of(agent) == Some(rack) {
             self.set_apart(agent, rack, now);
         }
@@ -432,7 +436,10 @@ impl ClaimTable {
         }
         if origin_free {
             let chunk = self.hall.in_need(rack, NEED);
-            if let Some(chunk) = chunk.or_else(|| self.hall.random_lack(rack, &self.unserved, &mut self.chance)) {
+            // The first copy goes to agents that pass it on to their racks.
+            let first = (!self.hall.is_apart(rack)).then_some(&self.unserved);
+            let chance = &mut self.chance;
+            if let Some(chunk) = chunk.or_else(|| self.hall.random_lack(rack, first?, chance)) {
                 return Some(from_origin(chunk));
             }
         }
@@ -444,9 +451,7 @@ impl ClaimTable {
             .hall
             .waits_since(rack)
             .is_some_and(|since| self.lease(since) <= now);
-        // A rack may avoid the only sources of a chunk.
-        let may_help = self.origin.chunks < budget || self.hall.avoids_some(rack);
-        let helps = origin_free && starves && may_help;
+        let helps = origin_free && starves && self.origin.chunks < budget;
         self.hall.first_lack(rack).filter(|_| helps).map(from_origin)
     }
 }
