@@ -228,6 +228,58 @@ fn wrong_bytes_keep_the_rack_of_two_reporters_from_a_source_and_no_other_rack() 
 }
 
 #[test]
+fn four_agents_of_two_racks_exclude_an_agent_and_three_do_not() {
+    let mut case = Case::with(TableSettings {
+        origin_at_once: 0,
+        ..TableSettings::default()
+    });
+    case.held.insert(0, Bits::full(CHUNKS));
+    case.join(0);
+    for reporter in [3, 4, 6] {
+        case.table.lied(AgentNo(reporter), AgentNo(0), case.now);
+    }
+    assert_eq!(source_for(&mut case, 9), Outside::Agent(AgentNo(0)));
+    case.table.lied(AgentNo(10), AgentNo(0), case.now);
+    case.claim(9, 1, &[]);
+    assert_eq!(case.grants(), []);
+    // It stays so when the agent is lost and comes back with the same job.
+    case.table.away(AgentNo(3), AgentNo(0));
+    case.table.away(AgentNo(4), AgentNo(0));
+    assert!(!case.claim(0, 0, &[]));
+    case.join(0);
+    assert_eq!(case.grants(), []);
+    case.table.lost(AgentNo(0));
+    case.join(0);
+    assert_eq!(case.grants()[0].from, Outside::Agent(AgentNo(0)), "another job");
+}
+
+#[test]
+fn four_agents_of_one_rack_keep_an_agent_from_their_rack_only() {
+    let settings = TableSettings {
+        origin_at_once: 0,
+        ..TableSettings::default()
+    };
+    let mut table = ClaimTable::new(CHUNKS, settings, 5);
+    let now = Moment::micros(1);
+    for (agent, rack) in [(0, 0), (1, 1), (2, 1), (3, 1), (4, 1), (5, 2)] {
+        let held = if agent == 0 {
+            Bits::full(CHUNKS)
+        } else {
+            Bits::new(CHUNKS)
+        };
+        table.join(AgentNo(agent), RackNo(rack), &held, &[], now).unwrap();
+    }
+    for reporter in 1..5 {
+        table.lied(AgentNo(reporter), AgentNo(0), now);
+    }
+    for agent in [1, 5] {
+        table.claim(AgentNo(agent), 1, &Bits::new(CHUNKS), &[], now);
+    }
+    let agents: Vec<AgentNo> = table.grants(now).iter().map(|grant| grant.agent).collect();
+    assert_eq!(agents, [AgentNo(5)]);
+}
+
+#[test]
 fn what_only_an_avoided_agent_holds_comes_from_the_origin_once_more() {
     let mut case = Case::with(TableSettings {
         origin_budget_percent: 0,

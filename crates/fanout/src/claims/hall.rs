@@ -1,6 +1,8 @@
 //! What the table knows about agents, racks and sources.
 
-use std::collections::{BTreeSet, VecDeque};
+mod reports;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::TableSettings;
 use crate::bits::Bits;
@@ -9,8 +11,6 @@ use crate::units::{AgentNo, Chunk, Moment, Outside, Span};
 
 /// Sources that are compared for one grant.
 const COMPARED: usize = 4;
-/// Most agents of which one agent's reports of wrong bytes count.
-const MOST_ACCUSED: usize = 4;
 /// An agent is slow if its granted chunks take this many times the mean.
 const SLOW: u64 = 2;
 
@@ -43,7 +43,7 @@ struct Agent {
     away_by: Option<AgentNo>,
     /// The agents that this one reported as senders of wrong bytes.
     accuses: Vec<AgentNo>,
-    /// Whether a rack avoids it.
+    /// Whether a rack avoids it, or all do.
     is_avoided: bool,
 }
 
@@ -99,8 +99,10 @@ pub(super) struct Hall {
     racks: Vec<Rack>,
     /// Racks of one agent that has gone. The next new rack takes such a place.
     left: Vec<usize>,
-    /// Agents that were reported as senders of wrong bytes.
-    accused: BTreeSet<AgentNo>,
+    /// Agents that were reported as senders of wrong bytes, each with the agents that say so.
+    accused: BTreeMap<AgentNo, BTreeSet<AgentNo>>,
+    /// Agents that no rack takes chunks from.
+    distrusted: BTreeSet<AgentNo>,
     /// The racks that hold each chunk.
     holders: Vec<Vec<u32>>,
     /// Grants that run, for each chunk.
@@ -120,7 +122,8 @@ impl Hall {
             present: 0,
             racks: Vec::new(),
             left: Vec::new(),
-            accused: BTreeSet::new(),
+            accused: BTreeMap::new(),
+            distrusted: BTreeSet::new(),
             holders: vec![Vec::new(); chunks as usize],
             running: vec![0; chunks as usize],
             free: vec![0; chunks as usize],
@@ -201,7 +204,7 @@ impl Hall {
             pace: Span::ZERO,
             away_by: None,
             accuses: Vec::new(),
-            is_avoided: self.racks.iter().any(|rack| rack.avoids.contains(&agent)),
+            is_avoided: self.was_avoided(agent),
         }));
         self.racks[rack].members.push(agent);
         self.present += 1;
@@ -257,7 +260,8 @@ impl Hall {
     }
 
     fn has_room(&self, agent: AgentNo) -> bool {
-        self.agent(agent).is_some_and(|known| known.sending < self.per_source)
+        let has_room = |known: &Agent| known.sending < self.per_source;
+        self.agent(agent).is_some_and(has_room) && !self.distrusted.contains(&agent)
     }
 
     fn set_source(&mut self, rack: usize, chunk: Chunk, source: Option<AgentNo>) {
@@ -333,11 +337,6 @@ impl Hall {
         };
         let mut sources = holders.iter().filter_map(|rack| self.racks[*rack as usize].source[at]);
         self.running[at] == 0 && sources.all(|source| self.is_avoided(source))
-    }
-
-    /// Whether some rack avoids the agent.
-    pub(super) fn is_avoided(&self, agent: AgentNo) -> bool {
-        self.agent(agent).is_some_and(|known| known.is_avoided)
     }
 
     /// Whether the rack neither has the chunk nor fetches it.
@@ -466,79 +465,6 @@ impl Hall {
             self.left.push(rack);
         }
         Some((claims, gone))
-    }
-
-    /// Notes that `reporter` does not reach `agent`. Returns the other agent that says so too.
-    pub(super) fn away(&mut self, reporter: AgentNo, agent: AgentNo) -> Option<AgentNo> {
-        if !self.knows(reporter) || reporter == agent {
-            return None;
-        }
-        let first = self.agent_mut(agent)?.away_by.replace(reporter)?;
-        (first != reporter).then_some(first)
-    }
-
-    /// Notes that `reporter` got wrong bytes from `agent`. Returns the reporter's rack if from now on it takes nothing from
-    /// that agent: if two agents of the rack say so, or the only one beside the other agent.
-    pub(super) fn lied(&mut self, reporter: AgentNo, agent: AgentNo) -> Option<usize> {
-        let limits = |known: &&mut Agent| known.accuses.contains(&agent) || known.accuses.len() < MOST_ACCUSED;
-        if !self.knows(agent) || reporter == agent {
-            return None;
-        }
-        let known = self.agent_mut(reporter).filter(limits)?;
-        if !known.accuses.contains(&agent) {
-            known.accuses.push(agent);
-        }
-        let rack = known.rack;
-        self.accused.insert(agent);
-        let others = self.racks[rack].members.iter().filter(|member| **member != agent);
-        let accusing = others.clone().filter(|member| {
-            let known = self.agent(**member);
-            known.is_some_and(|known| known.accuses.contains(&agent))
-        });
-        if accusing.count() < others.count().min(2) || self.racks[rack].is_alone {
-            return None;
-        }
-        self.racks[rack].avoids.insert(agent).then_some(rack)
-    }
-
-    /// A rack avoids the agent from now on. Returns the chunks that it still gives, as no other agent of its own rack has them.
-    pub(super) fn avoid(&mut self, agent: AgentNo) -> Vec<Chunk> {
-        let Some(known) = self.agent_mut(agent) else {
-            return Vec::new();
-        };
-        known.is_avoided = true;
-        let (rack, chunks) = (known.rack, known.source_of.clone());
-        for chunk in &chunks {
-            self.replace_source(rack, *chunk);
-        }
-        chunks
-    }
-
-    /// Whether the rack takes no chunk from the agent.
-    pub(super) fn avoids(&self, rack: usize, agent: AgentNo) -> bool {
-        self.racks[rack].avoids.contains(&agent)
-    }
-
-    /// Whether the rack is that of an agent that its mates do not trust. No other agent joins it.
-    pub(super) fn is_apart(&self, rack: usize) -> bool {
-        self.racks[rack].is_apart
-    }
-
-    pub(super) fn set_apart(&mut self, rack: usize) {
-        self.racks[rack].is_apart = true;
-    }
-
-    /// The number belongs to another job from now on: reports about the former one do not count.
-    pub(super) fn forget_reports(&mut self, agent: AgentNo) {
-        if !self.accused.remove(&agent) {
-            return;
-        }
-        for rack in &mut self.racks {
-            rack.avoids.remove(&agent);
-        }
-        for known in self.agents.iter_mut().flatten() {
-            known.accuses.retain(|other| *other != agent);
-        }
     }
 
     pub(super) fn wanted(&self, agent: AgentNo) -> u32 {

@@ -303,14 +303,15 @@ impl ClaimTable {
 
     /// An agent got wrong bytes from another one. If two agents of a rack say so, or the only one beside the other agent,
     /// the rack takes nothing from the other agent any more. If it is of the same rack, it becomes a rack of its own. Other
-    /// racks still take chunks from it, and what it alone holds may come from the origin once more.
+    /// racks still take chunks from it, until four agents of at least two racks say so. What it alone holds may come from the
+    /// origin once more.
     pub fn lied(&mut self, reporter: AgentNo, agent: AgentNo, now: Moment) {
-        let Some(rack) = self.hall.lied(reporter, agent) else {
-            return;
-        };
-        let only_there = self.hall.avoid(agent);
-        self.free_again(&only_there);
-        if self.hall.rack_of(agent) == Some(rack) {
+        let rack = self.hall.lied(reporter, agent);
+        if self.hall.is_avoided(agent) {
+            let given = self.hall.relieve(agent);
+            self.free_again(&given);
+        }
+        if let Some(rack) = rack.filter(|rack| self.hall.rack_of(agent) == Some(*rack)) {
             self.set_apart(agent, rack, now);
         }
     }
