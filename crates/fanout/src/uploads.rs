@@ -16,6 +16,8 @@ pub struct UploadSettings {
     pub line: usize,
     /// Requests of other racks that may wait.
     pub outside_line: usize,
+    /// Most uploads to other racks, one after the other, while the own rack waits.
+    pub outside_in_a_row: u32,
     /// Time after which a receiver loses its place if it is slower than `least_rate` and another one waits.
     pub slow_after: Span,
     /// The least bytes in a second.
@@ -29,6 +31,7 @@ impl Default for UploadSettings {
             few: 8,
             line: 1,
             outside_line: 8,
+            outside_in_a_row: 2,
             slow_after: Span::seconds(2),
             least_rate: 256 << 10,
         }
@@ -41,11 +44,11 @@ pub struct Uploads<N, R> {
     settings: UploadSettings,
     /// The nodes that get an answer now, each once.
     sending: Vec<N>,
-    /// Requests of other racks come first, as each of them feeds a whole rack, but not twice in a row while the own rack
-    /// waits.
+    /// Requests of other racks come first, as each of them feeds a whole rack, but only some of them while the own rack waits.
     outside: VecDeque<(N, R)>,
     rack: VecDeque<(N, R)>,
-    was_outside: bool,
+    /// Uploads to other racks since the last one to the own rack.
+    outside_in_a_row: u32,
 }
 
 impl<N: Clone + Eq, R> Uploads<N, R> {
@@ -57,7 +60,7 @@ impl<N: Clone + Eq, R> Uploads<N, R> {
             sending: Vec::new(),
             outside: VecDeque::new(),
             rack: VecDeque::new(),
-            was_outside: false,
+            outside_in_a_row: 0,
         }
     }
 
@@ -100,13 +103,18 @@ impl<N: Clone + Eq, R> Uploads<N, R> {
         }
         let first = |line: &VecDeque<(N, R)>| line.iter().position(|(node, _)| !self.sending.contains(node));
         let (outside, rack) = (first(&self.outside), first(&self.rack));
-        let is_outside = outside.is_some() && (rack.is_none() || !self.was_outside);
+        let is_outside =
+            outside.is_some() && (rack.is_none() || self.outside_in_a_row < self.settings.outside_in_a_row);
         let next = if is_outside {
             self.outside.remove(outside?)
         } else {
             self.rack.remove(rack?)
         };
-        self.was_outside = is_outside;
+        self.outside_in_a_row = if is_outside {
+            self.outside_in_a_row.saturating_add(1)
+        } else {
+            0
+        };
         self.sending.extend(next.as_ref().map(|(node, _)| node.clone()));
         next
     }
