@@ -18,7 +18,7 @@ pub struct UploadSettings {
     pub outside_line: usize,
     /// Most uploads to other racks, one after the other, while the own rack waits.
     pub outside_in_a_row: u32,
-    /// Time after which a receiver loses its place if it is slower than `least_rate` and another one waits.
+    /// A receiver loses its place if it was slower than `least_rate` for this time, and another one waits.
     pub slow_after: Span,
     /// The least bytes in a second.
     pub least_rate: u64,
@@ -126,7 +126,8 @@ impl<N: Clone + Eq, R> Uploads<N, R> {
         }
     }
 
-    /// Whether a receiver loses its place: it took `bytes` in the time `took`, which is too slow, and another node waits.
+    /// Whether a receiver loses its place: it took `bytes` in the last time of this length, which is too slow, and another node
+    /// waits.
     #[must_use]
     pub fn is_too_slow(&self, bytes: u64, took: Span) -> bool {
         let least = u128::from(self.settings.least_rate) * u128::from(took.as_micros()) / 1_000_000;

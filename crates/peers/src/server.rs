@@ -31,9 +31,6 @@ pub type Heard = Arc<dyn Fn(&ClientIdentity, Holdings) + Send + Sync>;
 /// Pause after a connection could not be accepted: most likely there are too few file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Time between two looks at how fast an answer is read.
-const PACE_CHECK: Duration = Duration::from_millis(100);
-
 /// Limits of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSettings {
@@ -376,10 +373,9 @@ impl Shared {
             stream: &mut connection.stream,
             written: &written,
         };
-        let begun = Instant::now();
         tokio::select! {
             answered = Reply::write(&mut stream, AnswerKind::Frame, shown, Some(&frame)) => answered?,
-            () = self.too_slow(&written, begun) => {
+            () = self.too_slow(&written) => {
                 count(&self.counters.slow);
                 return Err(std::io::Error::other("the answer is read too slowly while another agent waits"));
             }
@@ -391,14 +387,17 @@ impl Shared {
     }
 
     /// Completes when the reader of an answer has to give up its place.
-    async fn too_slow(&self, written: &AtomicU64, begun: Instant) {
+    async fn too_slow(&self, written: &AtomicU64) {
+        let time = Duration::from_micros(self.settings.uploads.slow_after.as_micros());
+        let (mut since, mut before) = (Instant::now(), 0);
         loop {
-            sleep(PACE_CHECK).await;
-            let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-            let took = Span::micros(micros);
-            if self.uploads().is_too_slow(written.load(Ordering::Relaxed), took) {
+            sleep_until(since + time).await;
+            let (now, bytes) = (Instant::now(), written.load(Ordering::Relaxed));
+            let micros = u64::try_from((now - since).as_micros()).unwrap_or(u64::MAX);
+            if self.uploads().is_too_slow(bytes - before, Span::micros(micros)) {
                 return;
             }
+            (since, before) = (now, bytes);
         }
     }
 

@@ -186,8 +186,7 @@ mod tests {
     impl Messages for Flood {
         async fn next(&mut self) -> Result<Option<v1::ChunkMessage>, Status> {
             self.read += 1;
-            // A real stream does not answer for ever without a pause either.
-            tokio::task::yield_now().await;
+            assert!(self.read < 100_000, "it is read without a limit");
             let claim = v1::ClaimChunk {
                 wanted: 1,
                 held: self.held.clone(),
