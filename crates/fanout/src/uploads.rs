@@ -78,7 +78,9 @@ impl<N: Clone + Eq, R> Uploads<N, R> {
         } else {
             (&mut self.rack, self.settings.line)
         };
-        if line.len() >= limit {
+        // A request behind an answer to the same node takes no place of others.
+        let waits_for_place = |(node, _): &&(N, R)| !self.sending.contains(node);
+        if line.iter().filter(waits_for_place).count() >= limit {
             return Err(request);
         }
         line.push_back((node, request));

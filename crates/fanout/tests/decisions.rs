@@ -110,6 +110,17 @@ fn requests_of_one_node_take_one_place() {
 }
 
 #[test]
+fn a_request_behind_an_answer_to_the_same_node_takes_no_place_in_the_line() {
+    let mut uploads = Uploads::new(UploadSettings::default());
+    assert_eq!(uploads.offer(7, "first", false), Ok(()));
+    assert_eq!(uploads.next(100), Some((7, "first")));
+    assert_eq!(uploads.offer(7, "second", false), Ok(()));
+    assert_eq!(uploads.offer(8, "other", false), Ok(()));
+    assert_eq!(uploads.offer(9, "too many", false), Err("too many"));
+    assert_eq!(uploads.next(100), Some((8, "other")));
+}
+
+#[test]
 fn a_slow_receiver_loses_its_place_only_while_another_node_waits() {
     let mut uploads = Uploads::new(UploadSettings::default());
     let (soon, late) = (Span::seconds(1), Span::seconds(4));
