@@ -13,7 +13,8 @@ use crate::units::{AgentNo, Chunk, Moment, Outside, PeerNo, Span};
 pub struct DownloadSettings {
     /// Requests to peers of the rack at once (2 to 4).
     pub window: u32,
-    /// Claimed chunks at once (1 to 8).
+    /// Claimed chunks at once (1 to 8). An agent that knows no peer claims as many as it would have requests with peers:
+    /// `window` and `claims`.
     pub claims: u32,
     /// Requests to one peer at once.
     pub per_peer: u8,
@@ -240,7 +241,8 @@ impl Download {
             .requests
             .iter()
             .filter(|request| matches!(request.source, Source::Peer(_)));
-        let room = (in_rack.count() as u32) < self.settings.window;
+        let room =
+            (in_rack.count() as u32) < self.settings.window && (self.requests.len() as u32) < self.most_requests();
         if room && let Some((peer, chunk)) = self.rarest(now).or_else(|| self.duplicate(now)) {
             self.ask(chunk, Source::Peer(peer), now, self.patience(now));
             return Step::Ask(peer, chunk);
@@ -252,6 +254,11 @@ impl Download {
             return Step::Look(peer);
         }
         Step::Rest(self.next_event(now, room))
+    }
+
+    /// Requests at once to peers and outside.
+    fn most_requests(&self) -> u32 {
+        self.settings.window + self.settings.claims
     }
 
     fn ask(&mut self, chunk: Chunk, source: Source, since: Moment, until: Moment) {
@@ -347,7 +354,12 @@ impl Download {
     fn claim(&mut self, now: Moment) -> Option<Step> {
         let outside = self.granted_chunks().count() as u32;
         let left = (self.done.chunks() - self.done.count()).saturating_sub(self.requests.len() as u32);
-        let wanted = self.settings.claims.saturating_sub(outside).min(left);
+        let most = if self.peers.len() == 0 {
+            self.most_requests()
+        } else {
+            self.settings.claims
+        };
+        let wanted = most.saturating_sub(outside).min(left);
         match self.claimed {
             Some((known, since)) if known == wanted => {
                 // While anything comes, the agent's view of the rack may be old. It says nothing about what is missing.
@@ -499,6 +511,19 @@ impl Download {
 
     /// No connection to the peer: its requests end, and it is left in peace for a while.
     pub fn unreachable(&mut self, peer: PeerNo, now: Moment) {
+        if self.shut(peer, now) {
+            self.news.push(Step::Unreachable(Source::Peer(peer)));
+        }
+    }
+
+    /// The peer answers, and refuses this agent: its requests end, and it is left in peace for a while. Like a peer that
+    /// cannot be reached, it counts for [`Download::is_alone`], but it is not reported.
+    pub fn shut_out(&mut self, peer: PeerNo, now: Moment) {
+        self.shut(peer, now);
+    }
+
+    /// Ends the requests to a peer. Returns whether the peer counts as away.
+    fn shut(&mut self, peer: PeerNo, now: Moment) -> bool {
         while let Some(at) = self
             .requests
             .iter()
@@ -506,9 +531,7 @@ impl Download {
         {
             self.end(at);
         }
-        if self.peers.silent(peer, Span::ZERO, now) {
-            self.news.push(Step::Unreachable(Source::Peer(peer)));
-        }
+        self.peers.silent(peer, Span::ZERO, now)
     }
 
     /// The source has no room, or no longer has the chunk.

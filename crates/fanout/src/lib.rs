@@ -9,6 +9,7 @@
 //! | `uploads` | one agent: which request it answers next |
 //! | `shelf` | one agent: which chunks stay in memory for peers |
 //! | `claims` | the control plane: which chunk a rack fetches from outside, from where, and until when |
+//! | `rate` | the control plane: how fast it takes the messages of one agent |
 //! | `linger` | the simulator: which agents stay for their racks after their own writes |
 //! | `ticket` | the right of an agent to an image at its peers: the signed bytes, and the check |
 //! | `simulation` | a hall in which these decisions are measured |
@@ -23,6 +24,7 @@ mod claims;
 mod download;
 mod linger;
 mod peers;
+mod rate;
 mod shelf;
 pub mod simulation;
 mod ticket;
@@ -35,6 +37,7 @@ pub use claims::{ClaimTable, Grant, OriginCounts, TableSettings};
 pub use download::{Download, DownloadCounts, DownloadSettings, Source, Step};
 pub use linger::{LONGEST_LINGER, Linger, LingerFacts, linger};
 pub use peers::MOST_PEERS;
+pub use rate::MessageRate;
 pub use shelf::{Kept, Shelf, memory_for_peers};
 pub use ticket::{
     CLOCK_SKEW_S, Holder, LONGEST_TICKET, LONGEST_VALIDITY_S, OwnJob, Refusal, Ticket, TicketError, admit,

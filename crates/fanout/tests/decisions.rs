@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 use rackwright_fanout::{
-    AgentNo, Bits, BitsError, Chance, Chunk, Download, DownloadSettings, Kept, Linger, LingerFacts, Moment, Outside,
-    PeerNo, Shelf, Source, Span, Step, UploadSettings, Uploads, linger, memory_for_peers,
+    AgentNo, Bits, BitsError, Chance, Chunk, Download, DownloadSettings, Kept, Linger, LingerFacts, MessageRate,
+    Moment, Outside, PeerNo, Shelf, Source, Span, Step, UploadSettings, Uploads, linger, memory_for_peers,
 };
 
 fn bits(chunks: u32, some: &[u32]) -> Bits {
@@ -53,28 +53,96 @@ fn a_set_of_another_image_is_refused() {
 #[test]
 fn requests_of_other_racks_are_served_first_and_lines_are_short() {
     let mut uploads = Uploads::new(UploadSettings::default());
-    assert_eq!(uploads.offer("rack", false), Ok(()));
-    assert_eq!(uploads.offer("rack too many", false), Err("rack too many"));
-    for number in 0..8 {
-        assert_eq!(
-            uploads.offer(["a", "b", "c", "d", "e", "f", "g", "h"][number], true),
-            Ok(())
-        );
+    assert_eq!(uploads.offer(1, "rack", false), Ok(()));
+    assert_eq!(uploads.offer(2, "rack too many", false), Err("rack too many"));
+    for (number, name) in (10..).zip(["a", "b", "c", "d", "e", "f", "g", "h"]) {
+        assert_eq!(uploads.offer(number, name, true), Ok(()));
     }
-    assert_eq!(uploads.offer("outside too many", true), Err("outside too many"));
+    assert_eq!(uploads.offer(20, "outside too many", true), Err("outside too many"));
     assert_eq!(uploads.load(), 9);
-    // Few chunks: one after the other.
-    assert_eq!((uploads.next(1), uploads.next(1)), (Some("a"), None));
-    uploads.sent();
-    assert_eq!(uploads.next(1), Some("b"));
+    // Few chunks: one after the other. The own rack waits for two uploads at most.
+    assert_eq!((uploads.next(1), uploads.next(1)), (Some((10, "a")), None));
+    uploads.sent(&10);
+    assert_eq!(uploads.next(1), Some((11, "b")));
+    uploads.sent(&11);
+    assert_eq!(uploads.next(1), Some((1, "rack")));
     // Many chunks: four at once.
-    let next: Vec<_> = (0..4).map_while(|_| uploads.next(100)).collect();
+    let next: Vec<_> = (0..4).map_while(|_| uploads.next(100)).map(|(_, name)| name).collect();
     assert_eq!(next, ["c", "d", "e"]);
-    for _ in 0..4 {
-        uploads.sent();
+    for node in [1, 12, 13, 14] {
+        uploads.sent(&node);
     }
-    let rest: Vec<_> = (0..4).map_while(|_| uploads.next(100)).collect();
-    assert_eq!(rest, ["f", "g", "h", "rack"]);
+    let rest: Vec<_> = (0..4).map_while(|_| uploads.next(100)).map(|(_, name)| name).collect();
+    assert_eq!(rest, ["f", "g", "h"]);
+}
+
+#[test]
+fn a_rack_that_waits_gets_every_third_upload_however_many_other_racks_ask() {
+    let mut uploads = Uploads::new(UploadSettings::default());
+    let mut order = String::new();
+    for number in 0..10 {
+        // After each upload the line of other racks is filled again, and one agent of the rack asks again.
+        for other in 100..108 {
+            let _ = uploads.offer(other, 'o', true);
+        }
+        let _ = uploads.offer(number, 'r', false);
+        let (node, kind) = uploads.next(1).unwrap();
+        order.push(kind);
+        uploads.sent(&node);
+    }
+    assert_eq!(order, "ooroorooro");
+}
+
+#[test]
+fn requests_of_one_node_take_one_place() {
+    let mut uploads = Uploads::new(UploadSettings::default());
+    assert_eq!(uploads.offer(7, "first", true), Ok(()));
+    assert_eq!(uploads.offer(7, "second", true), Err("second"), "one waits");
+    assert_eq!(uploads.next(100), Some((7, "first")));
+    assert_eq!(uploads.offer(7, "second", true), Ok(()));
+    assert_eq!(uploads.next(100), None, "one is answered");
+    assert_eq!(uploads.offer(8, "other", true), Ok(()));
+    assert_eq!(uploads.next(100), Some((8, "other")), "the next node is not held up");
+    uploads.sent(&8);
+    assert_eq!(uploads.next(100), None);
+    uploads.sent(&7);
+    assert_eq!(uploads.next(100), Some((7, "second")));
+}
+
+#[test]
+fn a_request_behind_an_answer_to_the_same_node_takes_no_place_in_the_line() {
+    let mut uploads = Uploads::new(UploadSettings::default());
+    assert_eq!(uploads.offer(7, "first", false), Ok(()));
+    assert_eq!(uploads.next(100), Some((7, "first")));
+    assert_eq!(uploads.offer(7, "second", false), Ok(()));
+    assert_eq!(uploads.offer(8, "other", false), Ok(()));
+    assert_eq!(uploads.offer(9, "too many", false), Err("too many"));
+    assert_eq!(uploads.next(100), Some((8, "other")));
+}
+
+#[test]
+fn a_slow_receiver_loses_its_place_only_while_another_node_waits() {
+    let mut uploads = Uploads::new(UploadSettings::default());
+    let (soon, late) = (Span::seconds(1), Span::seconds(4));
+    uploads.offer(1, (), false).unwrap();
+    uploads.next(1);
+    assert!(!uploads.is_too_slow(0, late), "no other waits");
+    uploads.offer(1, (), false).unwrap();
+    assert!(!uploads.is_too_slow(0, late), "its own next request waits");
+    uploads.offer(2, (), true).unwrap();
+    assert!(uploads.is_too_slow(0, late));
+    assert!(uploads.is_too_slow((1 << 20) - 1, late));
+    assert!(!uploads.is_too_slow(1 << 20, late), "256 KiB a second");
+    assert!(!uploads.is_too_slow(0, soon), "it has just begun");
+}
+
+#[test]
+fn messages_beyond_the_rate_wait_and_a_pause_frees_only_the_first_ones_again() {
+    let mut rate = MessageRate::new(100, 3);
+    let mut wait = |ms: u64| rate.take(Moment::micros(ms * 1000)).as_micros() / 1000;
+    assert_eq!([wait(0), wait(0), wait(0), wait(0), wait(0)], [0, 0, 0, 10, 20]);
+    assert_eq!([wait(50), wait(50)], [0, 0]);
+    assert_eq!([wait(9000), wait(9000), wait(9000), wait(9000)], [0, 0, 0, 10]);
 }
 
 #[test]
@@ -219,11 +287,11 @@ fn the_rarest_chunk_comes_first() {
 #[test]
 fn an_agent_without_peers_claims() {
     let mut download = download(0);
-    let claim = Step::Claim {
-        wanted: 2,
+    let claim = |wanted| Step::Claim {
+        wanted,
         stuck: Vec::new(),
     };
-    assert_eq!(steps(&mut download, Moment::micros(1)), [claim]);
+    assert_eq!(steps(&mut download, Moment::micros(1)), [claim(6)]);
     assert_eq!(
         steps(&mut download, Moment::micros(2)),
         [],
@@ -239,6 +307,26 @@ fn an_agent_without_peers_claims() {
         !download.granted(Chunk(CHUNKS), Outside::Origin, lease, now),
         "there is no such chunk"
     );
+    // Another agent begins: most chunks come from there.
+    download.add_peer();
+    let after = steps(&mut download, now);
+    assert!(after.contains(&claim(1)), "one of two comes already: {after:?}");
+}
+
+#[test]
+fn an_agent_that_was_the_only_one_has_no_more_requests_than_others() {
+    let mut download = download(0);
+    let (now, lease) = (Moment::micros(3), Moment::micros(9_000_000));
+    for chunk in 0..6 {
+        assert!(download.granted(Chunk(chunk), Outside::Origin, lease, now));
+    }
+    for peer in 0..4 {
+        download.add_peer();
+        download.saw(PeerNo(peer), &Bits::full(CHUNKS), 0, now);
+    }
+    assert_eq!(asks(&steps(&mut download, now)), []);
+    assert!(download.received(Chunk(0), Source::Outside(Outside::Origin), now));
+    assert_eq!(asks(&steps(&mut download, now)).len(), 1);
 }
 
 #[test]
@@ -273,6 +361,32 @@ fn three_silent_peers_mean_alone_and_one_answer_does_not() {
     now = now.plus(Span::seconds(1));
     download.saw(PeerNo(3), &Bits::new(CHUNKS), 0, now);
     assert!(!download.is_alone());
+}
+
+#[test]
+fn a_peer_that_refuses_the_ticket_is_left_in_peace_and_not_reported() {
+    let now = Moment::micros(1);
+    let mut download = download(3);
+    download.saw(PeerNo(0), &bits(CHUNKS, &[1, 2]), 0, now);
+    let (peer, _) = asks(&steps(&mut download, now))[0];
+    download.shut_out(peer, now);
+    for peer in 1..3 {
+        download.shut_out(PeerNo(peer), now);
+    }
+    assert!(!download.is_alone(), "one peer answered before");
+    let after = steps(&mut download, now);
+    let is_report = |step: &Step| matches!(step, Step::Unreachable(_) | Step::Ask(..));
+    assert!(!after.iter().any(is_report), "{after:?}");
+    let mut download = download_of_strangers();
+    assert!(download.is_alone(), "no peer serves it");
+    assert_eq!(asks(&steps(&mut download, now)), []);
+}
+
+/// A download whose three peers refuse it.
+fn download_of_strangers() -> Download {
+    let mut download = download(3);
+    (0..3).for_each(|peer| download.shut_out(PeerNo(peer), Moment::micros(1)));
+    download
 }
 
 #[test]

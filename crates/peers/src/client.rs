@@ -1,6 +1,6 @@
 //! Asks other agents for chunks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,8 +25,10 @@ use crate::wire::{AnswerKind, Hello, Reply, Request, Welcome, WireError};
 pub struct ClientSettings {
     /// Longest time to a connection that is ready for requests: TCP, TLS and ticket.
     pub connect: Duration,
-    /// Connections to one agent that are kept for its next request.
+    /// Connections to one agent of the rack that are kept for its next request.
     pub kept: usize,
+    /// Connections to all agents of other racks that are kept. The oldest one is closed for a new one.
+    pub kept_outside: usize,
 }
 
 impl Default for ClientSettings {
@@ -34,6 +36,7 @@ impl Default for ClientSettings {
         Self {
             connect: Duration::from_secs(2),
             kept: 2,
+            kept_outside: 8,
         }
     }
 }
@@ -165,8 +168,22 @@ pub struct PeerClient {
 
 struct State {
     ticket: SignedTicket,
+    /// Connections to agents of the rack without a request.
     kept: HashMap<ClientIdentity, Vec<TlsStream<TcpStream>>>,
+    /// The same to agents of other racks, the oldest one first.
+    outside: VecDeque<(ClientIdentity, TlsStream<TcpStream>)>,
     banned: HashSet<ClientIdentity>,
+}
+
+impl State {
+    /// A kept connection to this agent: the newest one.
+    fn take(&mut self, agent: &ClientIdentity) -> Option<TlsStream<TcpStream>> {
+        if let Some(stream) = self.kept.get_mut(agent).and_then(Vec::pop) {
+            return Some(stream);
+        }
+        let at = self.outside.iter().rposition(|(other, _)| other == agent)?;
+        self.outside.remove(at).map(|(_, stream)| stream)
+    }
 }
 
 /// Why an exchange on a connection failed.
@@ -190,6 +207,7 @@ impl PeerClient {
         let state = State {
             ticket,
             kept: HashMap::new(),
+            outside: VecDeque::new(),
             banned: HashSet::new(),
         };
         Self {
@@ -207,6 +225,7 @@ impl PeerClient {
         state.ticket = ticket;
         // Kept connections would end with the former ticket.
         state.kept.clear();
+        state.outside.clear();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -279,6 +298,7 @@ impl PeerClient {
     fn lied(&self, peer: &PeerAddress, reason: String) -> AskError {
         let mut state = self.state();
         state.kept.remove(&peer.agent);
+        state.outside.retain(|(agent, _)| *agent != peer.agent);
         if !state.banned.insert(peer.agent.clone()) {
             return AskError::Banned(peer.agent.clone());
         }
@@ -308,7 +328,7 @@ impl PeerClient {
                 if state.banned.contains(&peer.agent) {
                     return Err(AskError::Banned(peer.agent.clone()));
                 }
-                state.kept.get_mut(&peer.agent).and_then(Vec::pop)
+                state.take(&peer.agent)
             };
             let is_kept = kept.is_some();
             let mut stream = match kept {
@@ -353,6 +373,13 @@ impl PeerClient {
     fn keep(&self, peer: &PeerAddress, stream: TlsStream<TcpStream>) {
         let mut state = self.state();
         if state.banned.contains(&peer.agent) {
+            return;
+        }
+        if peer.is_outside {
+            state.outside.push_back((peer.agent.clone(), stream));
+            while state.outside.len() > self.settings.kept_outside {
+                state.outside.pop_front();
+            }
             return;
         }
         let kept = state.kept.entry(peer.agent.clone()).or_default();

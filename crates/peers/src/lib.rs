@@ -8,6 +8,7 @@
 //! | `frame` | frames that were compared with the image's index |
 //! | `store` | the frames that an agent keeps in memory for others |
 //! | `places` | the limits of connections |
+//! | `counted` | a stream that counts what is written to it |
 //! | `server` | answers the requests of other agents |
 //! | `client` | asks other agents; remembers which of them lied |
 //! | `checks` | what the workers of a download share |
@@ -20,6 +21,7 @@
 
 mod checks;
 mod client;
+mod counted;
 mod frame;
 mod places;
 mod server;

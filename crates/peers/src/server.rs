@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rackwright_fanout::{Bits, Chunk, Holder, OwnJob, Refusal, Ticket, UploadSettings, Uploads, admit};
+use rackwright_fanout::{Bits, Chunk, Holder, OwnJob, Refusal, Span, Ticket, UploadSettings, Uploads, admit};
 use rackwright_identity::{ClientIdentity, ClientKind, PEER_PROTOCOL, identify};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
@@ -16,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::client::Holdings;
+use crate::counted::Counted;
 use crate::places::{Place, PlaceLimits, Places};
 use crate::store::FrameStore;
 use crate::ticket::TicketRefusal;
@@ -103,6 +104,8 @@ pub struct ServerCounts {
     pub refused: u64,
     /// Connections for which there was no room.
     pub full: u64,
+    /// Answers that were read too slowly while another agent waited.
+    pub slow: u64,
     /// Connections that ended in the middle of a message, took too long, or did not keep to the protocol.
     pub broken: u64,
 }
@@ -116,6 +119,7 @@ struct Counters {
     looks: AtomicU64,
     refused: AtomicU64,
     full: AtomicU64,
+    slow: AtomicU64,
     broken: AtomicU64,
 }
 
@@ -132,7 +136,8 @@ struct Shared {
     settings: ServerSettings,
     acceptor: TlsAcceptor,
     places: Arc<Places>,
-    uploads: Mutex<Uploads<oneshot::Sender<Turn>>>,
+    /// By the names of the nodes that ask.
+    uploads: Mutex<Uploads<String, oneshot::Sender<Turn>>>,
     counters: Counters,
 }
 
@@ -167,6 +172,7 @@ impl PeerServer {
             looks: read(&counters.looks),
             refused: read(&counters.refused),
             full: read(&counters.full),
+            slow: read(&counters.slow),
             broken: read(&counters.broken),
         }
     }
@@ -212,12 +218,15 @@ impl PeerServer {
 }
 
 /// A request's right to be answered now, until it is dropped.
-struct Turn(Arc<Shared>);
+struct Turn {
+    shared: Arc<Shared>,
+    node: String,
+}
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.uploads().sent();
-        self.0.next_turns();
+        self.shared.uploads().sent(&self.node);
+        self.shared.next_turns();
     }
 }
 
@@ -230,7 +239,7 @@ struct Connection {
 }
 
 impl Shared {
-    fn uploads(&self) -> MutexGuard<'_, Uploads<oneshot::Sender<Turn>>> {
+    fn uploads(&self) -> MutexGuard<'_, Uploads<String, oneshot::Sender<Turn>>> {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -239,9 +248,10 @@ impl Shared {
         loop {
             let held = self.serving.store.held().count();
             let next = self.uploads().next(held);
-            let Some(next) = next else { return };
+            let Some((node, next)) = next else { return };
+            let shared = self.clone();
             // If its connection is gone, the turn comes back, and ends here.
-            let _ = next.send(Turn(self.clone()));
+            let _ = next.send(Turn { shared, node });
         }
     }
 
@@ -358,11 +368,37 @@ impl Shared {
             return Ok(true);
         };
         let shown = (&self.serving.store.held(), self.uploads().load());
-        Reply::write(&mut connection.stream, AnswerKind::Frame, shown, Some(&frame)).await?;
+        let written = AtomicU64::new(0);
+        let mut stream = Counted {
+            stream: &mut connection.stream,
+            written: &written,
+        };
+        tokio::select! {
+            answered = Reply::write(&mut stream, AnswerKind::Frame, shown, Some(&frame)) => answered?,
+            () = self.too_slow(&written) => {
+                count(&self.counters.slow);
+                return Err(std::io::Error::other("the answer is read too slowly while another agent waits"));
+            }
+        }
         drop(turn);
         count(&self.counters.frames);
         self.counters.bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
         Ok(true)
+    }
+
+    /// Completes when the reader of an answer has to give up its place.
+    async fn too_slow(&self, written: &AtomicU64) {
+        let time = Duration::from_micros(self.settings.uploads.slow_after.as_micros());
+        let (mut since, mut before) = (Instant::now(), 0);
+        loop {
+            sleep_until(since + time).await;
+            let (now, bytes) = (Instant::now(), written.load(Ordering::Relaxed));
+            let micros = u64::try_from((now - since).as_micros()).unwrap_or(u64::MAX);
+            if self.uploads().is_too_slow(bytes - before, Span::micros(micros)) {
+                return;
+            }
+            (since, before) = (now, bytes);
+        }
     }
 
     /// Waits until the frame may be sent. `None`: the chunk is not in memory, or there is no room, and the other agent was
@@ -379,7 +415,8 @@ impl Shared {
             return Ok(None);
         }
         let (sender, turn) = oneshot::channel();
-        let is_full = self.uploads().offer(sender, connection.is_outside).is_err();
+        let node = connection.agent.common_name.clone();
+        let is_full = self.uploads().offer(node, sender, connection.is_outside).is_err();
         if is_full {
             count(&self.counters.busy);
             self.reply(connection, AnswerKind::Busy).await?;

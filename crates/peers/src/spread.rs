@@ -571,6 +571,9 @@ impl Running {
             (AskError::Banned(_), _) => _ = self.download.lied(asked, source),
             (AskError::Frame(error), _) => return Err(SpreadError::Worker(error.to_string())),
             (AskError::Full(_), _) => self.download.refused(asked, source, now),
+            // The ticket may be at fault. The other agent answers, so it is not reported.
+            (AskError::Refused { .. }, Source::Peer(peer)) => self.download.shut_out(peer, now),
+            (AskError::Refused { .. }, _) => self.download.refused(asked, source, now),
             (_, Source::Peer(peer)) => self.download.unreachable(peer, now),
             (_, Source::Outside(_)) => {
                 self.download.refused(asked, source, now);

@@ -293,7 +293,7 @@ pub async fn report_wrong_bytes(core: &Core, wrong: &WrongBytes) {
     );
     let message = format!(
         "{reporter} reports wrong bytes of an image from the agent of {sender}: {reason}. {reporter} gets the chunk \
-         elsewhere. After a report by a second agent, other racks no longer fetch from {sender}. Check its memory and \
+         elsewhere. After reports by two agents of a rack, this rack no longer fetches from {sender}. Check its memory and \
          network card"
     );
     let event = EventRow {

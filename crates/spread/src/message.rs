@@ -8,7 +8,7 @@ use rackwright_lifecycle::NodeId;
 
 /// Most chunks in one list of a message.
 const LISTED_MAX: usize = 64;
-/// Most chunks that an agent asks for at once. An agent of this version asks for two.
+/// Most chunks that an agent asks for at once. An agent of this version asks for two, or for six if it knows no other agent.
 const WANTED_MAX: u32 = 16;
 
 /// Why a message is refused.

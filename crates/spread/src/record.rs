@@ -293,7 +293,7 @@ impl Record {
         }
         let mates = self.table.join(agent, rack, &held, &fetching, now).ok_or(Full)?;
         let mates: Vec<AgentNo> = mates.iter().copied().filter(|mate| *mate != agent).collect();
-        for chunk in fetching {
+        for chunk in fetching.into_iter().filter(|chunk| self.table.fetches(agent, *chunk)) {
             self.grants.entry((agent, chunk)).or_insert(now.plus(self.lease));
         }
         self.agents.insert(agent, new);
@@ -415,7 +415,7 @@ impl Record {
             }
             Message::Wrong { node, reason } => {
                 let other = self.named_to(number, &node)?;
-                self.table.lied(number, other);
+                self.table.lied(number, other, now);
                 let reporter = self.agents.get(&number)?.writer.node.clone();
                 let sender = self.agents.get_mut(&other)?;
                 return Some(WrongBytes {

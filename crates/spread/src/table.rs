@@ -5,6 +5,7 @@
 //! end, and the agents begin new streams with a new record.
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use rackwright_fanout::{ClaimTable, Moment, Outside, TableSettings};
 use rackwright_ground::clock;
@@ -18,6 +19,9 @@ use tokio_util::sync::CancellationToken;
 use super::Spreads;
 use super::message::{Beginning, Message};
 use super::record::{Full, OwnReport, Place, QUEUE, Record, SpreadReport, Stream, ToAgent, Writer, WrongBytes};
+
+/// Shortest time between two looks at the record: messages that come within this time are one look.
+const LEAST_REST: Duration = Duration::from_millis(2);
 
 /// The record of one image version.
 #[derive(Debug)]
@@ -139,6 +143,7 @@ impl Table {
         let _closed = self.closed.clone().drop_guard();
         let mut agents = Counted { metrics, agents: 0 };
         loop {
+            let looked = Instant::now();
             let next = {
                 let mut record = self.lock();
                 let (sources, next) = record.look(self.now());
@@ -154,16 +159,22 @@ impl Table {
             if spreads.remove_if_empty(&self.digest, self) {
                 return;
             }
-            let at = next.map(|next| self.begun + std::time::Duration::from_micros(next.as_micros()));
+            let at = next.map(|next| self.begun + Duration::from_micros(next.as_micros()));
             let due = async {
                 match at {
                     Some(at) => tokio::time::sleep_until(at).await,
                     None => std::future::pending().await,
                 }
             };
+            let rested = async {
+                tokio::select! {
+                    () = self.changed.notified() => {}
+                    () = due => {}
+                }
+                tokio::time::sleep_until(looked + LEAST_REST).await;
+            };
             tokio::select! {
-                () = self.changed.notified() => {}
-                () = due => {}
+                () = rested => {}
                 () = self.closed.cancelled() => return,
                 () = stop.cancelled() => return,
             }

@@ -124,17 +124,10 @@ fn agents_of_a_rack_learn_of_each_other_and_another_rack_gets_chunks_from_them()
     let chunk = first[0].0;
     one.came(&mut record, chunk, &[chunk], now);
     // The servers give a chunk once: of all chunks, the one that the first rack holds comes from there.
-    far.wants(&mut record, 16, &[], now);
-    let (sources, _) = record.look(now);
-    assert_eq!(
-        sources
-            .iter()
-            .filter(|source| matches!(source, Outside::Agent(_)))
-            .count(),
-        1
-    );
-    let grants = far.messages().1;
-    assert!(grants.contains(&(chunk, "nodes/n1".to_owned())), "{grants:?}");
+    let others: Vec<u32> = (0..CHUNKS).filter(|other| *other != chunk).collect();
+    far.wants(&mut record, 16, &others, now);
+    assert_eq!(record.look(now).0.len(), 1);
+    assert_eq!(far.messages().1, [(chunk, "nodes/n1".to_owned())]);
 
     let report = record.report();
     let racks: Vec<_> = report
@@ -142,7 +135,10 @@ fn agents_of_a_rack_learn_of_each_other_and_another_rack_gets_chunks_from_them()
         .iter()
         .map(|rack| (rack.name.as_str(), rack.held, rack.agents.len()))
         .collect();
-    assert_eq!((report.chunks, racks), (CHUNKS, vec![("r1", 1, 2), ("r2", 0, 1)]));
+    assert_eq!(
+        (report.chunks, racks),
+        (CHUNKS, vec![("r1", 1, 2), ("r2", CHUNKS - 1, 1)])
+    );
     let own = record.report_of(&"n1".into()).unwrap();
     assert_eq!((own.mates, own.held, own.is_alone), (1, 1, false));
     assert_eq!(record.report_of(&"n9".into()), None);
@@ -172,6 +168,24 @@ fn a_second_stream_of_a_node_replaces_the_first_and_keeps_its_place() {
     moved.address.set_port(9000);
     Agent::begin(&mut record, moved, &[], moment(3));
     assert_eq!(mate.messages().0, ["nodes/n1"]);
+}
+
+#[test]
+fn an_agent_that_says_that_it_fetches_everything_holds_two_chunks() {
+    let mut record = record();
+    let mut other = Agent::begin(&mut record, writer("n2", "r1"), &[], moment(1));
+    let (sender, _receiver) = mpsc::channel(QUEUE);
+    let end = CancellationToken::new();
+    let mut beginning = beginning(&[]);
+    beginning.fetching = (0..CHUNKS).map(Chunk).collect();
+    let stream = Stream { sender, end };
+    record
+        .begin(writer("n1", "r1"), beginning, stream, (moment(1), AT))
+        .unwrap();
+    assert_eq!(record.report().racks[0].agents[0].grants, 2);
+    other.wants(&mut record, 1, &[], moment(1));
+    record.look(moment(1));
+    assert_eq!(other.messages().1.len(), 1, "the rest is free for others of the rack");
 }
 
 #[test]
@@ -406,4 +420,35 @@ fn a_span_of_a_lease_is_told_in_milliseconds() {
     };
     let lease = Span::millis(u64::from(grant.lease_ms));
     assert_eq!(lease, Span::seconds(4), "twice the expected time, and two seconds");
+}
+
+#[tokio::test]
+async fn messages_in_quick_succession_are_one_look_at_the_table() {
+    let core = peers_core().await;
+    let table = Arc::new(Table::new("b3-1", CHUNKS, settings(&core), 1));
+    let (joined, mut receiver) = table.begin(writer("n1", "r1"), beginning(&[])).unwrap();
+    core.feature::<Spreads>()
+        .lock()
+        .insert("b3-1".to_owned(), table.clone());
+    tokio::time::pause();
+    table::start(&core, &table);
+    let claim = |held: &[u32]| Message::Claim {
+        wanted: 1,
+        held: beginning(held).held,
+        stuck: Vec::new(),
+    };
+    let begun = tokio::time::Instant::now();
+    joined.heard(claim(&[]));
+    for grants in 1..=5 {
+        let message = receiver.recv().await.unwrap().unwrap().message;
+        let Some(Down::Grant(grant)) = message else {
+            panic!("{message:?}");
+        };
+        // The clock of this test moves only while every task waits.
+        assert!(begun.elapsed() >= std::time::Duration::from_millis(2 * (grants - 1)));
+        let (chunk, held) = (Chunk(grant.chunk), beginning(&[]).held);
+        joined.heard(Message::Came { chunk, held });
+        joined.heard(claim(&[]));
+    }
+    joined.leave(true);
 }

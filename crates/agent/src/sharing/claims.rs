@@ -10,7 +10,7 @@ use rackwright_api::v1::{BeginChunks, ChunkCame, ChunkMessage, ClaimChunk, Grant
 use rackwright_peers::{FrameStore, FromTable, ToTable};
 use thiserror::Error;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming};
 
@@ -36,6 +36,8 @@ const MOST_WAITING: usize = 64;
 const LONGEST_MESSAGE: usize = 16 << 10;
 /// Reports of wrong bytes that wait for the next stream.
 const MOST_REPORTS: usize = 64;
+/// After its download, an agent says in this time again what it holds. If others reported it as lost, it counts again.
+const REPEAT: Duration = Duration::from_secs(5);
 /// Wrong messages of the control plane that are logged.
 const MOST_WARNINGS: u32 = 8;
 
@@ -257,6 +259,7 @@ impl Running {
         // The download says again what it claims.
         let mut down = Some(FromTable::New);
         let mut has_heard = false;
+        let mut said = Instant::now();
         let from_table = self.from_table.clone();
         loop {
             tokio::select! {
@@ -267,9 +270,14 @@ impl Running {
                     }
                     None => {
                         self.is_over = true;
+                        said = Instant::now();
                         up.push_back(self.no_claim());
                     }
                 },
+                () = sleep_until(said + REPEAT), if self.is_over && up.is_empty() => {
+                    said = Instant::now();
+                    up.push_back(self.no_claim());
+                }
                 place = stream.up.reserve(), if !up.is_empty() => match place {
                     Ok(place) => place.send(ChunkMessage { message: up.pop_front() }),
                     // The answer of the control plane has the reason.

@@ -310,6 +310,23 @@ async fn an_agent_that_cannot_listen_or_has_a_wrong_ticket_writes_without_others
     assert!(step.contains("certificate"), "{step}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_has_its_image_says_again_what_it_holds() {
+    const CHUNKS: usize = 2;
+    let site = Site::new(CHUNKS);
+    let plane = Plane::start(&site, CHUNKS as u32).await;
+    let node = site.node("gpu-1", 2, &plane.url);
+    node.begin(&site);
+    node.finish(&site).await;
+    let again = timeout(WAIT, async {
+        // The first one ends its download.
+        while plane.idle_claims() < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    again.await.unwrap();
+}
+
 /// Asks the agent for the first chunk, with this ticket.
 async fn ask(site: &Site, node: &Node, asker: &str, ticket: SignedTicket) -> Result<Answer, AskError> {
     let identity = agent(asker);

@@ -45,6 +45,8 @@ struct State {
     streams: u64,
     begins: Vec<(String, BeginChunks)>,
     reports: Vec<Report>,
+    /// Claims of agents that want nothing and hold every chunk.
+    idle_claims: u32,
     refusal: Option<Status>,
 }
 
@@ -142,6 +144,7 @@ impl State {
             Up::Claim(claim) => {
                 let stuck: Vec<Chunk> = claim.stuck.iter().map(|chunk| Chunk(*chunk)).collect();
                 let held = held(&claim.held);
+                self.idle_claims += u32::from(claim.wanted == 0 && held.is_full());
                 self.table.claim(agent, claim.wanted, &held, &stuck, now);
             }
             Up::Came(came) => {
@@ -157,7 +160,7 @@ impl State {
                 let reporter = self.agents[number].identity.common_name.clone();
                 let other = self.number(&wrong.node);
                 self.reports.push((reporter, wrong.node, wrong.reason));
-                self.table.lied(agent, other);
+                self.table.lied(agent, other, now);
             }
             Up::IsAlone(is_alone) => {
                 assert!(is_alone);
@@ -213,6 +216,7 @@ impl Plane {
             streams: 0,
             begins: Vec::new(),
             reports: Vec::new(),
+            idle_claims: 0,
             refusal: None,
         }));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -255,6 +259,11 @@ impl Plane {
         for agent in &mut state.agents {
             let _ = agent.sender.try_send(Err(status.clone()));
         }
+    }
+
+    /// Claims so far of agents that want nothing and hold every chunk.
+    pub fn idle_claims(&self) -> u32 {
+        self.state().idle_claims
     }
 
     /// Loses the table and all streams, as a restart does.

@@ -1,7 +1,10 @@
 //! What the table knows about agents, racks and sources.
 
-use std::collections::VecDeque;
+mod reports;
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::TableSettings;
 use crate::bits::Bits;
 use crate::chance::Chance;
 use crate::units::{AgentNo, Chunk, Moment, Outside, Span};
@@ -28,22 +31,30 @@ struct Agent {
     held: Bits,
     wanted: u32,
     is_waiting: bool,
+    /// Grants that it has now.
+    fetching: u32,
     /// Grants that name this agent as source: now, and since it joined.
     sending: u32,
     sent: u32,
     /// The chunks for which it is its rack's source.
     source_of: Vec<Chunk>,
     pace: Span,
-    /// The agents that last reported this agent as silent, and as a sender of wrong bytes.
+    /// The agent that last reported this one as silent.
     away_by: Option<AgentNo>,
-    lied_to: Option<AgentNo>,
-    is_distrusted: bool,
+    /// The agents that this one reported as senders of wrong bytes.
+    accuses: Vec<AgentNo>,
+    /// Whether a rack avoids it, or all do.
+    is_avoided: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Rack {
     members: Vec<AgentNo>,
     is_alone: bool,
+    /// Its only agent sent wrong bytes to others of its rack, as they say.
+    is_apart: bool,
+    /// Agents from which this rack takes no chunk: two of its agents, or its only one, got wrong bytes from them.
+    avoids: BTreeSet<AgentNo>,
     held: Bits,
     claimed: Bits,
     claims: Vec<Claim>,
@@ -62,6 +73,8 @@ impl Rack {
         Self {
             members: Vec::new(),
             is_alone: false,
+            is_apart: false,
+            avoids: BTreeSet::new(),
             held: Bits::new(chunks),
             claimed: Bits::new(chunks),
             claims: Vec::new(),
@@ -81,9 +94,15 @@ pub(super) struct Hall {
     chunks: u32,
     per_source: u32,
     agents: Vec<Option<Box<Agent>>>,
+    /// Number of agents.
+    present: usize,
     racks: Vec<Rack>,
-    /// Racks whose only agent was alone and has gone. The next new rack takes such a place.
+    /// Racks of one agent that has gone. The next new rack takes such a place.
     left: Vec<usize>,
+    /// Agents that were reported as senders of wrong bytes, each with the agents that say so.
+    accused: BTreeMap<AgentNo, BTreeSet<AgentNo>>,
+    /// Agents that no rack takes chunks from.
+    distrusted: BTreeSet<AgentNo>,
     /// The racks that hold each chunk.
     holders: Vec<Vec<u32>>,
     /// Grants that run, for each chunk.
@@ -100,8 +119,11 @@ impl Hall {
             chunks,
             per_source,
             agents: Vec::new(),
+            present: 0,
             racks: Vec::new(),
             left: Vec::new(),
+            accused: BTreeMap::new(),
+            distrusted: BTreeSet::new(),
             holders: vec![Vec::new(); chunks as usize],
             running: vec![0; chunks as usize],
             free: vec![0; chunks as usize],
@@ -131,6 +153,16 @@ impl Hall {
 
     fn agent_mut(&mut self, agent: AgentNo) -> Option<&mut Agent> {
         self.agents.get_mut(agent.0 as usize)?.as_deref_mut()
+    }
+
+    /// Whether there is a single agent.
+    pub(super) fn is_only(&self) -> bool {
+        self.present == 1
+    }
+
+    /// Grants at once of each agent.
+    fn most_grants(&self, limits: &TableSettings) -> u32 {
+        if self.is_only() { limits.only } else { limits.per_agent }
     }
 
     pub(super) fn knows(&self, agent: AgentNo) -> bool {
@@ -165,15 +197,17 @@ impl Hall {
             held: Bits::new(self.chunks),
             wanted: 0,
             is_waiting: false,
+            fetching: 0,
             sending: 0,
             sent: 0,
             source_of: Vec::new(),
             pace: Span::ZERO,
             away_by: None,
-            lied_to: None,
-            is_distrusted: false,
+            accuses: Vec::new(),
+            is_avoided: self.was_avoided(agent),
         }));
         self.racks[rack].members.push(agent);
+        self.present += 1;
     }
 
     /// An agent that serves no agent: its rack holds chunks, and is no source.
@@ -194,9 +228,6 @@ impl Hall {
         let old = std::mem::replace(&mut known.held, held.clone());
         let rack = known.rack;
         known.away_by = None;
-        if known.is_distrusted {
-            return (Vec::new(), Vec::new());
-        }
         if self.racks[rack].is_alone {
             self.racks[rack].held = held.clone();
             return (Vec::new(), Vec::new());
@@ -215,17 +246,22 @@ impl Hall {
         (new, gone)
     }
 
-    /// Another agent of the rack becomes the source of a chunk. Returns whether one has it.
+    /// Another agent of the rack becomes the source of a chunk, one that no rack avoids if possible. Returns whether one has
+    /// it.
     fn replace_source(&mut self, rack: usize, chunk: Chunk) -> bool {
-        let serves = |known: &Agent| !known.is_distrusted && known.held.has(chunk);
-        let has = |agent: &&AgentNo| self.agent(**agent).is_some_and(serves);
-        let other = self.racks[rack].members.iter().find(has).copied();
+        let known = |agent: &AgentNo| self.agent(*agent).filter(|known| known.held.has(chunk));
+        let having = self.racks[rack]
+            .members
+            .iter()
+            .filter_map(|agent| Some((*agent, known(agent)?)));
+        let other = having.min_by_key(|(_, known)| known.is_avoided).map(|(agent, _)| agent);
         self.set_source(rack, chunk, other);
         other.is_some()
     }
 
     fn has_room(&self, agent: AgentNo) -> bool {
-        self.agent(agent).is_some_and(|known| known.sending < self.per_source)
+        let has_room = |known: &Agent| known.sending < self.per_source;
+        self.agent(agent).is_some_and(has_room) && !self.distrusted.contains(&agent)
     }
 
     fn set_source(&mut self, rack: usize, chunk: Chunk, source: Option<AgentNo>) {
@@ -293,10 +329,14 @@ impl Hall {
         }
     }
 
-    /// Whether no agent holds the chunk or fetches it from outside.
+    /// Whether no agent fetches the chunk from outside, and none holds it but such as some rack avoids.
     pub(super) fn is_nowhere(&self, chunk: Chunk) -> bool {
         let at = chunk.0 as usize;
-        self.holders.get(at).is_some_and(Vec::is_empty) && self.running[at] == 0
+        let Some(holders) = self.holders.get(at) else {
+            return false;
+        };
+        let mut sources = holders.iter().filter_map(|rack| self.racks[*rack as usize].source[at]);
+        self.running[at] == 0 && sources.all(|source| self.is_avoided(source))
     }
 
     /// Whether the rack neither has the chunk nor fetches it.
@@ -304,8 +344,26 @@ impl Hall {
         chunk.0 < self.chunks && !self.racks[rack].held.has(chunk) && !self.racks[rack].claimed.has(chunk)
     }
 
+    /// Whether the agent and its rack have fewer grants than they may have.
+    pub(super) fn has_place(&self, agent: AgentNo, limits: &TableSettings) -> bool {
+        self.agent(agent).is_some_and(|known| {
+            let of_rack = self.racks[known.rack].claims.len();
+            known.fetching < self.most_grants(limits) && of_rack < limits.per_rack as usize
+        })
+    }
+
+    /// Whether the agent has a grant for the chunk.
+    pub(super) fn fetches(&self, agent: AgentNo, chunk: Chunk) -> bool {
+        let same = |claim: &Claim| claim.agent == agent && claim.chunk == chunk;
+        self.agent(agent)
+            .is_some_and(|known| self.racks[known.rack].claims.iter().any(same))
+    }
+
     pub(super) fn begin(&mut self, rack: usize, claim: Claim) {
         self.running[claim.chunk.0 as usize] += 1;
+        if let Some(known) = self.agent_mut(claim.agent) {
+            known.fetching += 1;
+        }
         self.racks[rack].claimed.add(claim.chunk);
         self.racks[rack].claims.push(claim);
     }
@@ -323,6 +381,9 @@ impl Hall {
         self.racks[rack].claimed.remove(claim.chunk);
         let running = &mut self.running[claim.chunk.0 as usize];
         *running = running.saturating_sub(1);
+        if let Some(known) = self.agent_mut(claim.agent) {
+            known.fetching = known.fetching.saturating_sub(1);
+        }
         claim
     }
 
@@ -399,57 +460,23 @@ impl Hall {
             .filter(|chunk| !self.replace_source(rack, *chunk))
             .collect();
         self.agents[agent.0 as usize] = None;
-        if self.racks[rack].is_alone && self.racks[rack].members.is_empty() {
+        self.present -= 1;
+        if (self.racks[rack].is_alone || self.racks[rack].is_apart) && self.racks[rack].members.is_empty() {
             self.left.push(rack);
         }
         Some((claims, gone))
     }
 
-    /// Notes that `reporter` does not reach `agent`. Returns whether a second agent says so.
-    pub(super) fn away(&mut self, reporter: AgentNo, agent: AgentNo) -> bool {
-        let second = |known: &mut Agent| known.away_by.replace(reporter);
-        self.accused(reporter, agent, second)
-    }
-
-    /// Notes that `reporter` got wrong bytes from `agent`. Returns whether a second agent says so.
-    pub(super) fn lied(&mut self, reporter: AgentNo, agent: AgentNo) -> bool {
-        let second = |known: &mut Agent| known.lied_to.replace(reporter);
-        self.accused(reporter, agent, second)
-    }
-
-    /// The agent is no source any more. Returns the chunks that its rack no longer has.
-    pub(super) fn distrust(&mut self, agent: AgentNo) -> Vec<Chunk> {
-        let Some(known) = self.agent_mut(agent) else {
-            return Vec::new();
-        };
-        known.is_distrusted = true;
-        let (rack, chunks) = (known.rack, known.source_of.clone());
-        chunks
-            .into_iter()
-            .filter(|chunk| !self.replace_source(rack, *chunk))
-            .collect()
-    }
-
-    /// A single agent cannot exclude another one.
-    fn accused(&mut self, reporter: AgentNo, agent: AgentNo, note: impl FnOnce(&mut Agent) -> Option<AgentNo>) -> bool {
-        if !self.knows(reporter) || reporter == agent {
-            return false;
-        }
-        let before = self.agent_mut(agent).and_then(note);
-        before.is_some_and(|first| first != reporter)
+    pub(super) fn wanted(&self, agent: AgentNo) -> u32 {
+        self.agent(agent).map_or(0, |known| known.wanted)
     }
 
     /// An agent offers to fetch this many chunks.
     pub(super) fn wants(&mut self, agent: AgentNo, wanted: u32, now: Moment) {
-        let mates = self
-            .agent(agent)
-            .map_or(0, |known| self.racks[known.rack].members.len());
         let Some(known) = self.agent_mut(agent) else {
             return;
         };
-        // What a distrusted agent fetches from outside would be for itself only. Its peers serve it.
-        known.wanted = if known.is_distrusted && mates > 1 { 0 } else { wanted };
-        let wanted = known.wanted;
+        known.wanted = wanted;
         let (rack, is_new) = (known.rack, wanted > 0 && !known.is_waiting);
         known.is_waiting |= is_new;
         if is_new {
@@ -458,11 +485,14 @@ impl Hall {
         }
     }
 
-    /// The agent of the rack that gets the next grant: the first in the line, but a slow one only if no other waits.
-    pub(super) fn next_waiting(&mut self, rack: usize, per_rack: u32, pace: Span) -> Option<AgentNo> {
-        if self.racks[rack].claims.len() >= per_rack as usize {
+    /// The agent of the rack that gets the next grant: the first in the line with fewer grants than it may have, but a slow
+    /// one only if no other such agent waits.
+    pub(super) fn next_waiting(&mut self, rack: usize, limits: &TableSettings, pace: Span) -> Option<AgentNo> {
+        if self.racks[rack].claims.len() >= limits.per_rack as usize {
             return None;
         }
+        let most = self.most_grants(limits);
+        let mut slow = None;
         for _ in 0..self.racks[rack].waiting.len() {
             let first = *self.racks[rack].waiting.front()?;
             let known = self.agent_mut(first)?;
@@ -471,13 +501,17 @@ impl Hall {
                 self.racks[rack].waiting.pop_front();
                 continue;
             }
-            if pace != Span::ZERO && known.pace > pace.times(SLOW) {
-                self.racks[rack].waiting.rotate_left(1);
-                continue;
+            let has_room = known.fetching < most;
+            let is_slow = pace != Span::ZERO && known.pace > pace.times(SLOW);
+            if has_room && !is_slow {
+                return Some(first);
             }
-            return Some(first);
+            if has_room {
+                slow.get_or_insert(first);
+            }
+            self.racks[rack].waiting.rotate_left(1);
         }
-        self.racks[rack].waiting.front().copied()
+        slow
     }
 
     /// The agent got a grant: others of its rack come first now.
@@ -523,24 +557,38 @@ impl Hall {
         lacks.get(chance.below(lacks.len() as u32) as usize).copied()
     }
 
+    /// The agent of another rack that can send a chunk to `rack` now.
+    fn source(&self, rack: usize, other: u32, chunk: Chunk) -> Option<AgentNo> {
+        let source = self.racks[other as usize].source[chunk.0 as usize]?;
+        (self.has_room(source) && !self.racks[rack].avoids.contains(&source)).then_some(source)
+    }
+
+    /// Whether the rack takes a chunk from one of its sources with room.
+    fn has_source(&self, rack: usize, chunk: Chunk) -> bool {
+        let mut holders = self.holders[chunk.0 as usize].iter();
+        self.racks[rack].avoids.is_empty() || holders.any(|other| self.source(rack, *other, chunk).is_some())
+    }
+
     /// The chunk in the fewest racks that has a source with room, and of some such sources the one that sent least.
     pub(super) fn rarest_source(&self, rack: usize, chance: &mut Chance) -> Option<(Chunk, AgentNo)> {
         let own = &self.racks[rack];
         let taken = [&own.held, &own.claimed];
-        let supplied = self.supply.outside(&taken);
-        let least = supplied
-            .map(|chunk| (self.holders[chunk.0 as usize].len(), chunk))
-            .min()?;
+        let supplied = || {
+            let supplied = self.supply.outside(&taken);
+            supplied.filter(|chunk| self.has_source(rack, *chunk))
+        };
+        let rarity = |chunk: Chunk| self.holders[chunk.0 as usize].len();
+        let least = supplied().map(rarity).min()?;
         // Among equally rare ones by chance, so that racks do not all want the same.
-        let same = |chunk: &Chunk| self.holders[chunk.0 as usize].len() == least.0;
-        let equals: Vec<Chunk> = self.supply.outside(&taken).filter(same).collect();
+        let equals: Vec<Chunk> = supplied().filter(|chunk| rarity(*chunk) == least).collect();
         let chunk = equals[chance.below(equals.len() as u32) as usize];
         let holders = &self.holders[chunk.0 as usize];
         let first = chance.below(holders.len() as u32) as usize;
         let turned = holders[first..].iter().chain(&holders[..first]);
-        let sources = turned.filter_map(|other| self.racks[*other as usize].source[chunk.0 as usize]);
-        let free = sources.filter(|source| self.has_room(*source)).take(COMPARED);
-        let source = free.min_by_key(|source| self.agent(*source).map_or(u32::MAX, |known| known.sent))?;
+        let sources = turned.filter_map(|other| self.source(rack, *other, chunk));
+        let source = sources
+            .take(COMPARED)
+            .min_by_key(|source| self.agent(*source).map_or(u32::MAX, |known| known.sent))?;
         Some((chunk, source))
     }
 }

@@ -7,7 +7,7 @@
 
 mod hall;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bits::Bits;
 use crate::chance::Chance;
@@ -23,6 +23,10 @@ pub struct TableSettings {
     pub origin_at_once: u32,
     /// Grants at once of a rack.
     pub per_rack: u32,
+    /// Grants at once of an agent, whatever number it asks for.
+    pub per_agent: u32,
+    /// Grants at once of the only agent of the image. The origin gives it as many chunks at once.
+    pub only: u32,
     /// Most agents of a rack. A larger one, or one without a name, is divided.
     pub rack_size: u32,
     /// Copies that the origin gives before only claims in need get chunks from it, in hundredths of the image.
@@ -37,6 +41,8 @@ impl Default for TableSettings {
             per_source: 2,
             origin_at_once: 4,
             per_rack: 16,
+            per_agent: 2,
+            only: 6,
             rack_size: 48,
             origin_budget_percent: 150,
             expected: Span::seconds(1),
@@ -84,9 +90,11 @@ pub struct ClaimTable {
     hall: Hall,
     /// Groups of agents of each rack, by the rack's own number.
     groups: BTreeMap<RackNo, Vec<usize>>,
+    /// For each agent that counted as lost by reports, the agents that reported it. Each of them is believed once.
+    believed: BTreeMap<AgentNo, BTreeSet<AgentNo>>,
     origin: OriginCounts,
     origin_running: u32,
-    /// Chunks that the origin has not given, and that no agent holds or fetches.
+    /// Chunks that the origin has not given, and that no agent holds or fetches; agents that a rack avoids do not count.
     unserved: Bits,
     /// Mean time from a grant to its end.
     pace: Span,
@@ -102,6 +110,7 @@ impl ClaimTable {
         Self {
             hall: Hall::new(chunks, settings.per_source),
             groups: BTreeMap::new(),
+            believed: BTreeMap::new(),
             origin: OriginCounts::default(),
             origin_running: 0,
             unserved: Bits::full(chunks),
@@ -118,8 +127,8 @@ impl ClaimTable {
         self.origin
     }
 
-    /// An agent begins or returns, with the chunks that it holds and those that it fetches from outside. Returns the agents
-    /// of its rack; none, if the table is full.
+    /// An agent begins or returns, with the chunks that it holds and those that it fetches from outside. Of the latter, as many
+    /// count as the agent and its rack may have grants. Returns the agents of its rack; none, if the table is full.
     pub fn join(
         &mut self,
         agent: AgentNo,
@@ -138,23 +147,13 @@ impl ClaimTable {
             self.hall.wants(agent, 0, now);
             return Some(self.hall.members(group));
         }
-        self.lost(agent);
-        let size = self.settings.rack_size.max(1) as usize;
-        let groups = self.groups.entry(rack).or_default();
-        let open = groups
-            .iter()
-            .copied()
-            .find(|group| self.hall.members(*group).len() < size);
-        let group = open.unwrap_or_else(|| {
-            let new = self.hall.add_rack();
-            groups.push(new);
-            new
-        });
+        self.remove(agent);
+        let group = self.group_for(agent, rack);
         self.hall.add_agent(agent, group);
         self.report(agent, held);
         for chunk in fetching {
             // Where it comes from is not known to this table. No source is charged for it.
-            if self.hall.may_claim(group, *chunk) {
+            if self.hall.has_place(agent, &self.settings) && self.hall.may_claim(group, *chunk) {
                 self.unserved.remove(*chunk);
                 let lease = self.lease(now);
                 self.hall.begin(
@@ -172,12 +171,35 @@ impl ClaimTable {
         Some(self.hall.members(group))
     }
 
+    /// The group that an agent of this rack joins.
+    fn group_for(&mut self, agent: AgentNo, rack: RackNo) -> usize {
+        let size = self.settings.rack_size.max(1) as usize;
+        let groups = self.groups.entry(rack).or_default();
+        let is_avoided = groups.iter().any(|group| self.hall.avoids(*group, agent));
+        let is_open = |group: &usize| self.hall.members(*group).len() < size && !self.hall.is_apart(*group);
+        let open = groups.iter().copied().find(is_open).filter(|_| !is_avoided);
+        open.unwrap_or_else(|| {
+            let new = self.hall.add_rack();
+            if is_avoided {
+                self.hall.set_apart(new);
+            }
+            groups.push(new);
+            new
+        })
+    }
+
+    /// Whether the agent fetches the chunk from outside, with a grant of this table or of a former one.
+    #[must_use]
+    pub fn fetches(&self, agent: AgentNo, chunk: Chunk) -> bool {
+        self.hall.fetches(agent, chunk)
+    }
+
     /// An agent reaches no peer: it gets every chunk from the origin, and serves no agent.
     pub fn alone(&mut self, agent: AgentNo) {
         let Some(held) = self.hall.held(agent).cloned() else {
             return;
         };
-        self.lost(agent);
+        self.remove(agent);
         let group = self.hall.add_rack();
         self.hall.add_alone(agent, group, held);
     }
@@ -194,8 +216,10 @@ impl ClaimTable {
     /// Replaces the set of chunks that an agent holds for others.
     fn report(&mut self, agent: AgentNo, held: &Bits) {
         let (new, gone) = self.hall.report(agent, held);
-        for chunk in new {
-            self.unserved.remove(chunk);
+        if !self.hall.is_avoided(agent) {
+            for chunk in new {
+                self.unserved.remove(chunk);
+            }
         }
         self.free_again(&gone);
     }
@@ -261,27 +285,71 @@ impl ClaimTable {
         self.free_again(&[claim.chunk]);
     }
 
-    /// An agent does not get answers from another one. If two say so, the table takes the other one for lost.
+    /// An agent does not get answers from another one. If two say so, the table takes the other one for lost until its next
+    /// message. Each agent is believed once about another one.
     pub fn away(&mut self, reporter: AgentNo, agent: AgentNo) {
-        if self.hall.away(reporter, agent) {
-            self.lost(agent);
+        if self
+            .believed
+            .get(&agent)
+            .is_some_and(|before| before.contains(&reporter))
+        {
+            return;
+        }
+        if let Some(first) = self.hall.away(reporter, agent) {
+            self.believed.entry(agent).or_default().extend([first, reporter]);
+            self.remove(agent);
         }
     }
 
-    /// An agent got wrong bytes from another one. If two say so, no grant names the other one as source any more, and its
-    /// rack fetches again what only it has.
-    pub fn lied(&mut self, reporter: AgentNo, agent: AgentNo) {
-        if self.hall.lied(reporter, agent) {
-            let gone = self.hall.distrust(agent);
-            self.free_again(&gone);
+    /// An agent got wrong bytes from another one. If two agents of a rack say so, or the only one beside the other agent,
+    /// the rack takes nothing from the other agent any more. If it is of the same rack, it becomes a rack of its own. Other
+    /// racks still take chunks from it, until four agents of at least two racks say so. What it alone holds may come from the
+    /// origin once more.
+    pub fn lied(&mut self, reporter: AgentNo, agent: AgentNo, now: Moment) {
+        let rack = self.hall.lied(reporter, agent);
+        if self.hall.is_avoided(agent) {
+            let given = self.hall.relieve(agent);
+            self.free_again(&given);
+        }
+        if let Some(rack) = rack.filter(|rack| self.hall.rack_of(agent) == Some(*rack)) {
+            self.set_apart(agent, rack, now);
         }
     }
 
-    /// An agent is gone, with everything that it holds.
+    /// An agent leaves its group, and becomes one of its own.
+    fn set_apart(&mut self, agent: AgentNo, group: usize, now: Moment) {
+        let Some(held) = self.hall.held(agent).cloned() else {
+            return;
+        };
+        let wanted = self.hall.wanted(agent);
+        self.remove(agent);
+        let new = self.hall.add_rack();
+        self.hall.set_apart(new);
+        self.hall.add_agent(agent, new);
+        if let Some(groups) = self.groups.values_mut().find(|groups| groups.contains(&group)) {
+            groups.push(new);
+        }
+        self.report(agent, &held);
+        self.hall.wants(agent, wanted, now);
+    }
+
+    /// An agent is gone, with everything that it holds. Its number may return with another job.
     pub fn lost(&mut self, agent: AgentNo) {
+        self.remove(agent);
+        self.hall.forget_reports(agent);
+        self.believed.remove(&agent);
+    }
+
+    fn remove(&mut self, agent: AgentNo) {
+        let apart = self.hall.rack_of(agent).filter(|rack| self.hall.is_apart(*rack));
         let Some((claims, gone)) = self.hall.remove(agent) else {
             return;
         };
+        if let Some(apart) = apart {
+            self.groups
+                .values_mut()
+                .for_each(|groups| groups.retain(|group| *group != apart));
+        }
         for claim in &claims {
             self.release(claim);
         }
@@ -320,7 +388,7 @@ impl ClaimTable {
     }
 
     fn grant(&mut self, rack: usize, now: Moment) -> Option<Grant> {
-        let agent = self.hall.next_waiting(rack, self.settings.per_rack, self.pace)?;
+        let agent = self.hall.next_waiting(rack, &self.settings, self.pace)?;
         let (chunk, from) = self.choose(rack, now)?;
         match from {
             Outside::Origin => {
@@ -352,17 +420,27 @@ impl ClaimTable {
 
     /// The rarest chunk that the rack lacks, and a source with room.
     fn choose(&mut self, rack: usize, now: Moment) -> Option<(Chunk, Outside)> {
-        let origin_free = self.origin_running < self.settings.origin_at_once;
+        let is_only = self.hall.is_only();
+        let places = self.settings.origin_at_once;
+        let places = if is_only {
+            places.max(self.settings.only)
+        } else {
+            places
+        };
+        let origin_free = self.origin_running < places;
         let from_origin = |chunk| (chunk, Outside::Origin);
         if self.hall.is_alone(rack) {
             // The first copy of a chunk comes first: it feeds all others.
-            let free =
-                origin_free && (self.unserved.is_empty() || self.origin_running * 2 < self.settings.origin_at_once);
+            let has_share = is_only || self.unserved.is_empty() || self.origin_running * 2 < places;
+            let free = origin_free && has_share;
             return self.hall.first_lack(rack).filter(|_| free).map(from_origin);
         }
         if origin_free {
             let chunk = self.hall.in_need(rack, NEED);
-            if let Some(chunk) = chunk.or_else(|| self.hall.random_lack(rack, &self.unserved, &mut self.chance)) {
+            // The first copy goes to agents that pass it on to their racks.
+            let first = (!self.hall.is_apart(rack)).then_some(&self.unserved);
+            let chance = &mut self.chance;
+            if let Some(chunk) = chunk.or_else(|| self.hall.random_lack(rack, first?, chance)) {
                 return Some(from_origin(chunk));
             }
         }

@@ -57,7 +57,7 @@ impl World<'_> {
             // A receiver that is off: the sender's system drops the connection.
             if gone || node.sending[at].left == 0 {
                 node.sending.remove(at);
-                node.uploads.sent();
+                node.uploads.sent(&sending.to);
                 self.fill(agent);
             }
             if !gone && sending.left == 1 {

@@ -32,7 +32,8 @@ pub(super) struct Sending {
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) download: Download,
-    pub(super) uploads: Uploads<Sending>,
+    /// The requests of other agents, by their numbers.
+    pub(super) uploads: Uploads<u32, Sending>,
     pub(super) sending: Vec<Sending>,
     start: u32,
     pub(super) every: u32,
@@ -398,7 +399,7 @@ impl<'a> World<'a> {
             left,
         };
         let has = node.download.done().has(chunk);
-        if !has || node.uploads.offer(request, outside).is_err() {
+        if !has || node.uploads.offer(from, request, outside).is_err() {
             self.post(
                 PEER_STEPS,
                 Message::Refused {
@@ -417,7 +418,7 @@ impl<'a> World<'a> {
     pub(super) fn fill(&mut self, agent: u32) {
         let node = &mut self.nodes[agent as usize];
         let held = node.download.done().count();
-        while let Some(next) = node.uploads.next(held) {
+        while let Some((_, next)) = node.uploads.next(held) {
             node.sending.push(next);
         }
     }
@@ -471,7 +472,7 @@ impl<'a> World<'a> {
                 (agent, true)
             }
             Message::SentWrongBytes { agent, other } => {
-                self.table.lied(AgentNo(agent), AgentNo(other));
+                self.table.lied(AgentNo(agent), AgentNo(other), now);
                 (agent, true)
             }
             Message::Join { agent } => {

@@ -3,11 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use rackwright_fanout::{
     AgentNo, Bits, Chunk, ClaimTable, DownloadCounts, DownloadSettings, Moment, Outside, RackNo, Span, TableSettings,
+    Ticket,
 };
 use rackwright_image::ChunkDigest;
 use rackwright_image::writer::{ChunkSource, FetchControl, FetchError, Fetched, Frame, Object};
@@ -29,6 +30,10 @@ struct Servers {
     is_wrong: bool,
     /// Whether nothing is left.
     is_missing: bool,
+    /// The first requests wait until this number has come.
+    together: u32,
+    came: Mutex<u32>,
+    comes: Condvar,
 }
 
 impl Servers {
@@ -39,7 +44,20 @@ impl Servers {
             given: AtomicU64::new(0),
             is_wrong: false,
             is_missing: false,
+            together: 0,
+            came: Mutex::new(0),
+            comes: Condvar::new(),
         }
+    }
+
+    /// Waits for other requests at the same time.
+    fn meet(&self) {
+        let mut came = self.came.lock().unwrap();
+        *came += 1;
+        self.comes.notify_all();
+        let are_few = |came: &mut u32| *came < self.together;
+        let (came, waited) = self.comes.wait_timeout_while(came, PATIENT / 4, are_few).unwrap();
+        assert!(!waited.timed_out(), "only {came} requests at once");
     }
 }
 
@@ -57,6 +75,7 @@ impl ChunkSource for Servers {
         } else {
             &self.frames[digest]
         };
+        self.meet();
         frame.clear();
         while frame.fill_from(&mut &bytes[frame.filled().len()..]).unwrap() > 0 {}
         self.given.fetch_add(1, Ordering::SeqCst);
@@ -85,6 +104,8 @@ struct Actor {
     begun: Instant,
     agents: HashMap<AgentNo, (PeerAddress, mpsc::Sender<FromTable>)>,
     lies: Arc<Mutex<Vec<(AgentNo, AgentNo)>>>,
+    /// Reports of agents that do not answer.
+    silent: Arc<Mutex<Vec<(AgentNo, AgentNo)>>>,
     chunks: u32,
 }
 
@@ -119,10 +140,13 @@ impl Actor {
                 ToTable::Claim { wanted, held, stuck } => _ = self.table.claim(number, wanted, &held, &stuck, now),
                 ToTable::Done { chunk, held } => _ = self.table.done(number, chunk, &held, now),
                 ToTable::Failed(chunk) => self.table.failed(number, chunk),
-                ToTable::Unreachable(other) => self.table.away(number, other),
+                ToTable::Unreachable(other) => {
+                    self.silent.lock().unwrap().push((number, other));
+                    self.table.away(number, other);
+                }
                 ToTable::SentWrongBytes { agent, .. } => {
                     self.lies.lock().unwrap().push((number, agent));
-                    self.table.lied(number, agent);
+                    self.table.lied(number, agent, now);
                 }
                 ToTable::Alone => self.table.alone(number),
             },
@@ -165,7 +189,9 @@ struct Hall {
     servers: Arc<Servers>,
     table: Table,
     lies: Arc<Mutex<Vec<(AgentNo, AgentNo)>>>,
+    silent: Arc<Mutex<Vec<(AgentNo, AgentNo)>>>,
     patience: Duration,
+    stuck_after: Span,
 }
 
 /// One agent of a hall.
@@ -186,12 +212,13 @@ impl Hall {
             expected: Span::seconds(20),
             ..TableSettings::default()
         };
-        let lies = Arc::new(Mutex::new(Vec::new()));
+        let (lies, silent) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let actor = Actor {
             table: ClaimTable::new(chunks, settings, 1),
             begun: Instant::now(),
             agents: HashMap::new(),
             lies: lies.clone(),
+            silent: silent.clone(),
             chunks,
         };
         tokio::spawn(actor.run(messages));
@@ -200,7 +227,9 @@ impl Hall {
             servers: Arc::new(servers),
             table: Table(sender),
             lies,
+            silent,
             patience: PATIENT,
+            stuck_after: Span::seconds(20),
         }
     }
 
@@ -213,6 +242,13 @@ impl Hall {
 
     /// Begins a download of an agent with this much memory.
     async fn begin(&self, number: u32, rack: u32, memory: u64) -> Member {
+        let own = agent(&format!("gpu-{number:03}"));
+        let ticket = self.site.ticket(&own);
+        self.begin_with(number, rack, memory, ticket).await
+    }
+
+    /// The same with this ticket.
+    async fn begin_with(&self, number: u32, rack: u32, memory: u64, ticket: Ticket) -> Member {
         let (site, name) = (&self.site, format!("gpu-{number:03}"));
         let store: Arc<FrameStore> = site.image.store(memory, &[]);
         let (to_heard, heard) = mpsc::channel(256);
@@ -230,7 +266,7 @@ impl Hall {
         let client = PeerClient::new(
             certificate(&site.authority, &own),
             site.trust(),
-            site.signed(&site.ticket(&own)),
+            site.signed(&ticket),
             store.clone(),
             patient_client(),
         );
@@ -251,7 +287,7 @@ impl Hall {
             load: Arc::new(move || server.load()),
             settings: DownloadSettings {
                 least_patience: Span::seconds(20),
-                stuck_after: Span::seconds(20),
+                stuck_after: self.stuck_after,
                 ..DownloadSettings::default()
             },
             patience: self.patience,
@@ -348,6 +384,36 @@ async fn agents_without_memory_to_serve_get_the_image_from_the_origin() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_with_a_refused_ticket_gets_the_image_and_reports_no_agent() {
+    const CHUNKS: u32 = 2;
+    let hall = Hall {
+        stuck_after: Span::seconds(1),
+        ..Hall::new(CHUNKS, |_| {})
+    };
+    let mut holder = hall.begin(0, 0, MEMORY).await;
+    holder.finish(CHUNKS).await;
+    let own = agent("gpu-001");
+    let ticket = Ticket {
+        customer: "customers/chemistry".to_owned(),
+        ..hall.site.ticket(&own)
+    };
+    let mut member = hall.begin_with(1, 0, MEMORY, ticket).await;
+    let counts = member.finish(CHUNKS).await;
+    assert_eq!((counts.from_origin, counts.from_rack), (CHUNKS, 0));
+    assert!(holder.served.server.counts().refused > 0, "the ticket was shown");
+    assert_eq!(*hall.silent.lock().unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_only_agent_fetches_six_chunks_at_once() {
+    const CHUNKS: u32 = 7;
+    let hall = Hall::new(CHUNKS, |servers| servers.together = 6);
+    let mut member = hall.begin(0, 0, MEMORY).await;
+    let counts = member.finish(CHUNKS).await;
+    assert_eq!(counts.from_origin, CHUNKS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_download_ends_with_the_cause_that_no_agent_can_mend() {
     type Case = (fn(&mut Servers), fn(&SpreadError) -> bool);
     let cases: [Case; 2] = [
@@ -380,15 +446,19 @@ async fn an_agent_that_shows_every_chunk_and_gives_none_does_not_hold_up_a_downl
         patience: Duration::from_secs(2),
         ..Hall::new(CHUNKS, |_| {})
     };
-    // "No room now", with the set of all three chunks. So the table grants the rack nothing.
-    let (address, _) = liar(&hall.site, Fault::Answers(vec![2, 0, 0b111])).await;
-    let _liars = hall.join(9, 0, address);
-    let shown = ToTable::Claim {
-        wanted: 0,
-        held: Bits::full(CHUNKS),
-        stuck: Vec::new(),
-    };
-    hall.table.0.send(ToActor::Message(AgentNo(9), shown)).unwrap();
+    // "No room now", with the set of all three chunks. So the table grants the rack nothing. A single report about one of two
+    // such agents changes nothing.
+    let mut streams = Vec::new();
+    for number in [8, 9] {
+        let (address, _) = liar(&hall.site, Fault::Answers(vec![2, 0, 0b111])).await;
+        streams.push(hall.join(number, 0, address));
+        let shown = ToTable::Claim {
+            wanted: 0,
+            held: Bits::full(CHUNKS),
+            stuck: Vec::new(),
+        };
+        hall.table.0.send(ToActor::Message(AgentNo(number), shown)).unwrap();
+    }
     let mut member = hall.begin(1, 0, MEMORY).await;
     let end = tokio::time::timeout(PATIENT, &mut member.download).await.unwrap();
     let error = end.unwrap().result.unwrap_err();

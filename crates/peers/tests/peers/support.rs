@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use rackwright_fanout::{Chunk, OwnJob, Ticket};
+use rackwright_fanout::{Chunk, OwnJob, Span, Ticket, UploadSettings};
 use rackwright_identity::{
     Authority, CertificateSigner, ClientIdentity, ClientKey, ClientTrust, ServerCertificate, SystemRng,
     peer_server_config,
@@ -39,6 +39,10 @@ pub fn patient_server() -> ServerSettings {
         hello: PATIENT,
         idle: PATIENT,
         answer: PATIENT,
+        uploads: UploadSettings {
+            slow_after: Span::seconds(PATIENT.as_secs()),
+            ..UploadSettings::default()
+        },
         ..ServerSettings::default()
     }
 }
