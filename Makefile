@@ -275,6 +275,14 @@ bench-fanout-sim: deps-bench ## The spread of an image among 64, 1,024 and 10,00
 	@cargo build --locked --release -p rackwright-fanout --bin rackwright-bench-fanout >&2
 	@target/release/rackwright-bench-fanout $(FANOUT_ARGS)
 
+# Arguments of bench-fanout: FANOUT_BENCH_ARGS='--agents 8 --cases together,killed'.
+FANOUT_BENCH_ARGS ?=
+
+.PHONY: bench-fanout
+bench-fanout: deps-bench ## 64 agents take an image in network namespaces, beside unicast, nginx and BitTorrent; prints JSON
+	@cargo build --locked --release -p rackwright-bench >&2
+	@target/release/rackwright-bench fanout $(FANOUT_BENCH_ARGS)
+
 # Arguments of bench-placement: PLACEMENT_ARGS='validation', 'plan', 'latency --pods 98', or 'trace --days 30'.
 PLACEMENT_ARGS ?=
 

@@ -28,8 +28,8 @@ binutils               | images     | objcopy: unified kernel images
 qemu-system-x86        | lab        | machines
 ovmf                   | lab        | UEFI firmware
 ipxe-qemu              | lab        | boot ROMs of the network cards
-iproute2               | lab        | bridge and taps in a network namespace
-util-linux             | images lab | unshare, flock
+iproute2               | lab bench  | bridges, taps and shaped links in network namespaces
+util-linux             | images lab bench | unshare, flock
 swtpm                  | lab        | TPMs
 opensm                 | fabric     | a subnet manager (it manages a played fabric; as a service it stays off)
 ibsim-utils            | fabric     | plays InfiniBand fabrics for OpenSM and the tools
@@ -38,6 +38,7 @@ infiniband-diags       | fabric     | ibnetdiscover, smpquery, sminfo, ibqueryer
 qemu-utils             | test bench | image tests and bench-image: qemu-img
 curl                   | test bench | a client of the API that is not ours; bench-image: one of the tools that ours is compared with
 bmap-tools             | bench      | bench-image: one of the tools that ours is compared with
+python3-libtorrent     | test bench | bench-fanout: a BitTorrent library that ours is compared with
 python3-venv           | test bench | runs programs of other projects: an emulator (sushy-tools), validators (DMTF, OpenAPI), a client (sushy)
 g++                    | test       | the fuzzer: libFuzzer is C++
 libssl-dev             | test       | the BMC client with TLS by OpenSSL (feature platform-tls)
@@ -54,7 +55,7 @@ zsh                    | test       | checks the completion script of the comman
 fish                   | test       | checks the completion script of the command line
 openssl                | test       | Secure Boot: reads the test key; tests: a TLS handshake by a client that is not ours
 prometheus             | test       | reads the metrics, and judges the alerts (the tests start it; as a service it stays off)
-nginx-light            | test       | a caching proxy between agents and the image store (the tests start it; as a service it stays off)
+nginx-light            | test bench | a caching proxy between agents and the image store (the tests start it; as a service it stays off)
 systemd                | test       | systemd-analyze verifies the unit in deploy/ (the package is in every Debian that boots by it)
 minisign               | test       | signs images as the sites that trust a key do
 slurmctld              | test       | reads the topology of a hand-over pack (the tests start it; as a service it stays off)

@@ -109,6 +109,71 @@ fn the_console_benchmark_measures_pages_and_idle_consoles() {
     }
 }
 
+/// `make bench-fanout` with three agents and eight chunks.
+#[test]
+fn the_fanout_benchmark_runs_agents_in_namespaces() {
+    let mut command = Command::new(program("rackwright-bench"));
+    command.args([
+        "fanout",
+        "--agents",
+        "3",
+        "--racks",
+        "2",
+        "--chunks",
+        "8",
+        "--few-chunks",
+        "2",
+    ]);
+    command.args([
+        "--noise",
+        "64",
+        "--cap",
+        "20",
+        "--spread-cap",
+        "20",
+        "--spread-over",
+        "2",
+    ]);
+    command.args([
+        "--cases",
+        "together,uplink,killed,slow,spread,spread-leave,unicast,cache,bittorrent",
+    ]);
+    let (lines, is_success) = lines(&mut command);
+    assert!(is_success, "{lines:?}");
+    let links = with(&lines, "case", "link");
+    assert_eq!(links.len(), 1, "{lines:?}");
+    positive(links[0], &["cap_mbit", "stream_mbit", "ratio", "aim"]);
+    let ways = [
+        ("together", "agents", 8),
+        ("uplink", "agents", 8),
+        ("killed", "agents", 8),
+        ("slow", "agents", 8),
+        ("spread", "agents", 8),
+        ("spread-leave", "agents", 8),
+        ("unicast", "server", 2),
+        ("cache", "nginx", 2),
+        ("bittorrent", "libtorrent", 8),
+    ];
+    for (case, way, chunks) in ways {
+        let of_case = with(&lines, "case", case);
+        assert_eq!(of_case.len(), 1, "{case}: {lines:?}");
+        let line = of_case[0];
+        assert_eq!((&line["way"], &line["chunks"]), (&way.into(), &chunks.into()), "{line}");
+        positive(line, &["seconds", "alone_seconds", "ratio", "cores_busy"]);
+        // The killed agent may have been faster, and the slow one is not waited for.
+        let least = if matches!(case, "killed" | "slow") { 2 } else { 3 };
+        let right = line["right"].as_u64();
+        assert!(right.is_some_and(|right| (least..=3).contains(&right)), "{line}");
+        assert_eq!(line["uplink_copies"].as_array().map(Vec::len), Some(2), "{line}");
+        if way == "agents" {
+            positive(line, &["origin_copies", "chunks_from_servers"]);
+            assert_eq!(line["remarks"], 0, "{line}");
+            assert!(line["is_met"].is_boolean(), "{line}");
+        }
+    }
+    assert_eq!(with(&lines, "case", "alone").len(), 2, "one for each image: {lines:?}");
+}
+
 /// `make bench-placement` with one pod and one measured day. The program also fails if placement is slower than its aim,
 /// which these unoptimised programs may be: the exit status is ignored.
 #[test]

@@ -56,7 +56,20 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "yaml",
         ],
     ),
-    ("bench", 2, &["api", "cli-context", "free-port"]),
+    (
+        "bench",
+        2,
+        &[
+            "agent",
+            "api",
+            "cli-context",
+            "fanout",
+            "free-port",
+            "identity",
+            "image",
+            "peers",
+        ],
+    ),
     ("probe", 1, &["health"]),
     ("traffic", 0, &[]),
     ("free-port", 0, &[]),
@@ -259,8 +272,8 @@ const RESTRICTED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "rcgen",
-        &["identity", "agent", "cli-context", "sim", "sim-bmc"],
-        "certificates are made by the CA, requested by its clients, and faked for BMCs",
+        &["identity", "agent", "bench", "cli-context", "sim", "sim-bmc"],
+        "certificates are made by the CA, requested by its clients, and faked for BMCs and benchmarks",
     ),
     (
         "ring",

@@ -1,10 +1,12 @@
-//! `rackwright-bench`: measures the cost of the control plane. The program itself starts the processes that it measures.
+//! `rackwright-bench`: measures the cost of the control plane, and the fan-out of images. The program itself starts the
+//! processes that it measures.
 
 mod alone;
 mod api;
 mod args;
 pub mod chromium;
 mod console;
+mod fanout;
 mod fleet;
 mod identity;
 mod meter;
@@ -21,7 +23,7 @@ use rackwright_cli_context::error::CliError;
 use rackwright_cli_context::{Cx, Global, Output, program, units};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Benchmarks of the control plane with simulated machines.
+/// Benchmarks of the control plane with simulated machines, and of the fan-out of images.
 #[derive(Debug, Parser)]
 #[command(name = "rackwright-bench", version, max_term_width = 110)]
 struct Cli {
@@ -52,6 +54,14 @@ enum BenchCommand {
     /// Starts rackwrightd with simulated machines, and drives Chromium by chromedriver. Prints one JSON object per line: one
     /// for each figure, with its aim.
     Console(args::ConsoleArgs),
+    /// Measure the fan-out of an image between agents in network namespaces
+    ///
+    /// Starts the agents' own code in a process for each agent, with links of the same rate, a control plane and an image
+    /// server. Prints one JSON object per line: one for each case, with its aim. Beside it: unicast, nginx and BitTorrent.
+    Fanout(fanout::args::FanoutArgs),
+    /// The process of one agent of `fanout`
+    #[command(hide = true)]
+    FanoutAgent,
 }
 
 /// Runs the program with the process's own arguments and returns its exit code. `docs/cli.md` lists the exit codes.
@@ -75,6 +85,8 @@ async fn run(cx: &Cx, command: BenchCommand) -> Result<(), CliError> {
             BenchCommand::Fleet(args) => fleet::run(cx, args).await,
             BenchCommand::Api(args) => api::run(cx, args).await,
             BenchCommand::Console(args) => console::run(cx, args).await,
+            BenchCommand::Fanout(args) => fanout::run(cx, args).await,
+            BenchCommand::FanoutAgent => fanout::agent::run().await,
         }
     };
     tokio::select! {

@@ -402,12 +402,31 @@ impl Download {
         Some(peer)
     }
 
+    /// When a step may follow although nothing has happened.
     fn next_event(&self, now: Moment, room: bool) -> Moment {
         let look = self.looked.map_or(now, |last| last).plus(self.look_rest());
+        let look = (room && self.peers.any_usable(now)).then_some(look);
+        let rested = self.peers.next_usable(now).filter(|_| room);
         let late = self.requests.iter().map(|request| request.until).min();
-        let claim = self.claimed.map(|(_, since)| since.plus(self.settings.stuck_after));
-        let events = [room.then_some(look), late, claim].into_iter().flatten();
-        events.min().unwrap_or(look).max(now.plus(Span::micros(1)))
+        // As in `claim`: while anything comes, the claim is not said again.
+        let is_waiting = |(wanted, _): &(u32, Moment)| *wanted > 0 && self.requests.is_empty();
+        let claim = self.claimed.filter(is_waiting);
+        let claim = claim.map(|(_, since)| since.plus(self.settings.stuck_after));
+        let duplicate = self.next_duplicate(now).filter(|_| room);
+        let events = [look, rested, late, claim, duplicate].into_iter().flatten();
+        let next = events.min().unwrap_or(now.plus(self.settings.stuck_after));
+        next.max(now.plus(Span::micros(1)))
+    }
+
+    /// When the next of the last chunks is late.
+    fn next_duplicate(&self, now: Moment) -> Option<Moment> {
+        let left = self.done.chunks() - self.done.count();
+        if left > self.settings.endgame {
+            return None;
+        }
+        let running = self.requests.iter().filter(|request| !self.done.has(request.chunk));
+        let late = running.map(|request| request.since.plus(self.peers.pace()).plus(Span::micros(1)));
+        late.filter(|late| *late > now).min()
     }
 
     /// Gives up requests that take too long.

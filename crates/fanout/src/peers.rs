@@ -220,6 +220,17 @@ impl Peers {
         self.pace != Span::ZERO && peer.pace > self.pace.times(SLOW)
     }
 
+    /// Whether requests to any peer make sense.
+    pub(crate) fn any_usable(&self, now: Moment) -> bool {
+        self.peers.iter().any(|peer| peer.usable(now))
+    }
+
+    /// When the first of the peers that get no request now may get one again.
+    pub(crate) fn next_usable(&self, now: Moment) -> Option<Moment> {
+        let resting = self.peers.iter().filter(|peer| !peer.banned && peer.rest_until > now);
+        resting.map(|peer| peer.rest_until).min()
+    }
+
     /// Peers that never answered and count as away, and whether any peer ever answered.
     pub(crate) fn reachable(&self) -> (usize, bool) {
         let away = self.peers.iter().filter(|peer| !peer.heard && peer.is_away()).count();

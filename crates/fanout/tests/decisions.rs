@@ -329,6 +329,47 @@ fn an_agent_that_was_the_only_one_has_no_more_requests_than_others() {
     assert_eq!(asks(&steps(&mut download, now)).len(), 1);
 }
 
+/// The agent's next moment, after all its steps.
+fn rest(download: &mut Download, now: Moment) -> Moment {
+    steps(download, now);
+    match download.step(now) {
+        Step::Rest(until) => until,
+        step => panic!("no rest, but {step:?}"),
+    }
+}
+
+#[test]
+fn an_agent_that_waits_does_nothing_until_something_is_due() {
+    let mut download = download(2);
+    let seconds = |seconds: u64| Moment::micros(seconds * 1_000_000);
+    let rests_for = |download: &mut Download, now: Moment| rest(download, now).since(now);
+    // A request runs, and the claim is older than the time after which it is said again.
+    download.saw(PeerNo(0), &bits(CHUNKS, &[1]), 0, seconds(1));
+    assert_eq!(asks(&steps(&mut download, seconds(1))).len(), 1);
+    assert!(rests_for(&mut download, seconds(5)) >= DownloadSettings::default().least_look);
+    // No peer can be asked for 3 s, and nothing runs.
+    for peer in [PeerNo(0), PeerNo(1)] {
+        download.unreachable(peer, seconds(6));
+    }
+    assert_eq!(
+        rests_for(&mut download, seconds(6)),
+        Span::seconds(2),
+        "the claim is due"
+    );
+    assert_eq!(
+        rests_for(&mut download, seconds(8)),
+        Span::seconds(1),
+        "peers may be asked"
+    );
+    // A peer that is busy is asked again at the end of its rest.
+    let mut download = self::download(1);
+    download.saw(PeerNo(0), &bits(CHUNKS, &[1]), 0, seconds(1));
+    let (peer, chunk) = asks(&steps(&mut download, seconds(1)))[0];
+    download.refused(chunk, Source::Peer(peer), seconds(1));
+    let next = rest(&mut download, seconds(1));
+    assert_eq!(asks(&steps(&mut download, next)), [(peer, chunk)]);
+}
+
 #[test]
 fn a_liar_is_left_and_reported_once() {
     let now = Moment::micros(1);

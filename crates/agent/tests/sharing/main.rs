@@ -6,6 +6,9 @@
 
 #[path = "../../../image/tests/support/mod.rs"]
 mod image;
+#[path = "../../../bench/src/fanout/keys.rs"]
+mod keys;
+#[path = "../../../bench/src/fanout/plane.rs"]
 mod plane;
 mod site;
 
@@ -56,7 +59,7 @@ fn came(result: &WriteImageResult) -> u64 {
 async fn four_agents_in_two_racks_take_an_image_from_the_store_once() {
     const CHUNKS: usize = 24;
     let site = Site::new(CHUNKS);
-    let plane = Plane::start(&site, CHUNKS as u32).await;
+    let plane = site.plane().await;
     let nodes = nodes(&site, &plane, &["left-1", "left-2", "right-1", "right-2"]).await;
     nodes.iter().for_each(|node| node.begin(&site));
     let mut results = Vec::new();
@@ -87,7 +90,7 @@ async fn four_agents_in_two_racks_take_an_image_from_the_store_once() {
 async fn an_agent_that_is_killed_holds_up_no_other_one() {
     const CHUNKS: usize = 16;
     let site = Site::new(CHUNKS);
-    let plane = Plane::start(&site, CHUNKS as u32).await;
+    let plane = site.plane().await;
     let nodes = nodes(&site, &plane, &["gpu-1", "gpu-2", "gpu-3"]).await;
     nodes.iter().for_each(|node| node.begin(&site));
     nodes[0].progress(3 * CHUNK_SIZE as u64).await;
@@ -107,7 +110,7 @@ async fn an_agent_that_is_killed_holds_up_no_other_one() {
 /// content is not the image's.
 async fn liar(site: &Site, plane: &Plane, chunks: usize) -> (mpsc::Sender<ChunkMessage>, tokio::task::JoinHandle<()>) {
     let identity = agent("gpu-9");
-    let credentials = site.credentials(&identity);
+    let credentials = site.keys.credentials(&identity).unwrap();
     let content = image::noise(5, CHUNK_SIZE);
     let mut frame = Vec::new();
     Encoder::new(1).unwrap().encode(&content, &mut frame).unwrap();
@@ -129,7 +132,7 @@ async fn liar(site: &Site, plane: &Plane, chunks: usize) -> (mpsc::Sender<ChunkM
     }
     let serving = Serving {
         job: own_job(site),
-        ticket_keys: vec![site.signer.public_key()],
+        ticket_keys: vec![site.keys.signer.public_key()],
         store,
         clock: Arc::new(rackwright_agent::clock::unix_s),
         heard: Arc::new(|_, _| {}),
@@ -142,7 +145,7 @@ async fn liar(site: &Site, plane: &Plane, chunks: usize) -> (mpsc::Sender<ChunkM
         .unwrap();
     let server = PeerServer::new(serving, tls, ServerSettings::default());
     let serve = tokio::spawn(async move { server.run(listener, std::future::pending()).await });
-    let client = session::connect(&*node.host, &plane.url, &site.ca_pem, Some(&credentials)).await;
+    let client = session::connect(&*node.host, &plane.url, &site.keys.ca_pem, Some(&credentials)).await;
     let (up, queue) = mpsc::channel(4);
     let begin = BeginChunks {
         operation: "op-1".into(),
@@ -176,7 +179,7 @@ fn tls(
 ) -> (Arc<ServerCertificate>, Arc<ClientTrust>) {
     let key = credentials.key_pem.expose_secret().as_bytes();
     let own = ServerCertificate::of_pem(credentials.certificate_pem.as_bytes(), key).unwrap();
-    let ca = CertificateDer::from_pem_slice(site.ca_pem.as_bytes()).unwrap();
+    let ca = CertificateDer::from_pem_slice(site.keys.ca_pem.as_bytes()).unwrap();
     (own, ClientTrust::new(&[ca]).unwrap())
 }
 
@@ -184,7 +187,7 @@ fn tls(
 async fn an_agent_that_sends_wrong_bytes_is_reported_and_the_drives_are_right() {
     const CHUNKS: usize = 8;
     let site = Site::new(CHUNKS);
-    let plane = Plane::start(&site, CHUNKS as u32).await;
+    let plane = site.plane().await;
     let (_up, serve) = liar(&site, &plane, CHUNKS).await;
     timeout(WAIT, async {
         while plane.begins().is_empty() {
@@ -211,7 +214,7 @@ async fn an_agent_that_sends_wrong_bytes_is_reported_and_the_drives_are_right() 
 async fn a_lost_claim_stream_comes_back_and_the_job_goes_on() {
     const CHUNKS: usize = 24;
     let site = Site::new(CHUNKS);
-    let plane = Plane::start(&site, CHUNKS as u32).await;
+    let plane = site.plane().await;
     let nodes = nodes(&site, &plane, &["gpu-1", "gpu-2", "gpu-3"]).await;
     nodes.iter().for_each(|node| node.begin(&site));
     nodes[0].progress(4 * CHUNK_SIZE as u64).await;
@@ -240,7 +243,7 @@ async fn a_lost_claim_stream_comes_back_and_the_job_goes_on() {
 async fn a_control_plane_that_refuses_claims_costs_only_traffic() {
     const CHUNKS: usize = 8;
     let site = Site::new(CHUNKS);
-    let plane = Plane::start(&site, CHUNKS as u32).await;
+    let plane = site.plane().await;
     plane.refuse(&Status::failed_precondition("no chunks for you"));
     let node = site.node("gpu-1", 2, &plane.url);
     node.begin(&site);
@@ -258,7 +261,7 @@ async fn a_control_plane_that_refuses_claims_costs_only_traffic() {
 async fn claims_that_are_refused_midway_lose_no_chunk_that_is_written() {
     const CHUNKS: usize = 24;
     let site = Site::new(CHUNKS);
-    let plane = Plane::start(&site, CHUNKS as u32).await;
+    let plane = site.plane().await;
     let node = site.node("gpu-1", 2, &plane.url);
     node.begin(&site);
     node.progress(3 * CHUNK_SIZE as u64).await;
@@ -275,7 +278,7 @@ async fn claims_that_are_refused_midway_lose_no_chunk_that_is_written() {
 async fn an_agent_that_cannot_listen_or_has_a_wrong_ticket_writes_without_others() {
     const CHUNKS: usize = 3;
     let site = Site::new(CHUNKS);
-    let plane = Plane::start(&site, CHUNKS as u32).await;
+    let plane = site.plane().await;
     let node = site.node("gpu-1", 2, &plane.url);
     let taken = TcpListener::bind(SocketAddr::new(node.address, site.port))
         .await
@@ -304,7 +307,7 @@ async fn an_agent_that_cannot_listen_or_has_a_wrong_ticket_writes_without_others
     // A certificate without a boot is none that others accept.
     let node = site.node("gpu-3", 4, &plane.url);
     let identity = rackwright_identity::ClientIdentity::agent("gpu-3", 7).unwrap();
-    node.runner.set_credentials(site.credentials(&identity));
+    node.runner.set_credentials(site.keys.credentials(&identity).unwrap());
     node.begin(&site);
     let (_, step) = node.finish(&site).await;
     assert!(step.contains("certificate"), "{step}");
@@ -330,7 +333,7 @@ async fn an_agent_that_has_its_image_says_again_what_it_holds() {
 /// Asks the agent for the first chunk, with this ticket.
 async fn ask(site: &Site, node: &Node, asker: &str, ticket: SignedTicket) -> Result<Answer, AskError> {
     let identity = agent(asker);
-    let (own, trust) = tls(site, &site.credentials(&identity));
+    let (own, trust) = tls(site, &site.keys.credentials(&identity).unwrap());
     let store = Arc::new(FrameStore::new(&site.index, MEMORY, 4));
     let client = PeerClient::new(own, trust, ticket, store, ClientSettings::default());
     let peer = PeerAddress {
@@ -345,7 +348,7 @@ async fn ask(site: &Site, node: &Node, asker: &str, ticket: SignedTicket) -> Res
 async fn an_agent_serves_its_customer_after_its_job_until_the_next_one() {
     const CHUNKS: usize = 3;
     let site = Site::new(CHUNKS);
-    let plane = Plane::start(&site, CHUNKS as u32).await;
+    let plane = site.plane().await;
     let node = site.node("gpu-1", 2, &plane.url);
     node.begin(&site);
     node.finish(&site).await;
@@ -363,7 +366,8 @@ async fn an_agent_serves_its_customer_after_its_job_until_the_next_one() {
     let answer = ask(&site, &node, "gpu-2", ticket.clone()).await;
     assert!(matches!(answer, Ok(Answer::Frame(..))), "{answer:?}");
     // A renewed certificate changes nothing for others.
-    node.runner.set_credentials(site.credentials(&node.identity));
+    node.runner
+        .set_credentials(site.keys.credentials(&node.identity).unwrap());
     let answer = ask(&site, &node, "gpu-2", ticket.clone()).await;
     assert!(matches!(answer, Ok(Answer::Frame(..))), "{answer:?}");
 

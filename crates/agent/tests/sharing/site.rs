@@ -19,7 +19,7 @@ use rackwright_agent::jobs::control::JobControl;
 use rackwright_agent::jobs::power::{Power, PowerAction};
 use rackwright_agent::jobs::runner::JobRunner;
 use rackwright_agent::jobs::write::FinishError;
-use rackwright_agent::jobs::writer::{Credentials, ImageWriter, StoreWriter, WriteRequest, WriteSummary};
+use rackwright_agent::jobs::writer::{ImageWriter, StoreWriter, WriteRequest, WriteSummary};
 use rackwright_agent::ledger::{Ledger, LedgerError};
 use rackwright_agent::machine::Machine;
 use rackwright_agent::medium::BootSecret;
@@ -27,26 +27,25 @@ use rackwright_agent::root::SysRoot;
 use rackwright_api::v1::job::Work;
 use rackwright_api::v1::job_report::Result as JobResult;
 use rackwright_api::v1::{Inventory, Job, JobError, JobReport, JobState, Peers, WriteImage, WriteImageResult};
-use rackwright_fanout::Ticket;
-use rackwright_identity::{CertificateSigner, ClientIdentity, ClientKind, SystemRng};
+use rackwright_fanout::{Span, TableSettings};
+use rackwright_identity::ClientIdentity;
 use rackwright_image::{ImageDigest, Index};
 use rackwright_peers::SignedTicket;
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
-use secrecy::SecretString;
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use crate::WAIT;
 use crate::image::server::{Fault, Server};
 use crate::image::{Fixture, noise};
+use crate::keys::SiteKeys;
+use crate::plane::{Plane, PlaneSettings};
 
 /// A quarter of this holds every image here.
 const MEMORY_KB: u64 = 4 << 20;
 const MIB: u64 = 1 << 20;
 
 pub struct Site {
-    pub ca_pem: String,
-    issuer: Issuer<'static, KeyPair>,
-    pub signer: CertificateSigner,
+    pub keys: SiteKeys,
     pub image: ImageDigest,
     pub index: Arc<Index>,
     pub disk: Arc<Vec<u8>>,
@@ -65,18 +64,11 @@ impl Site {
         let image = fixture.add(&disk);
         let index = Arc::new(fixture.store.index(&image).unwrap());
         assert_eq!(index.data().len(), chunks);
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let ca = params.self_signed(&key).unwrap();
-        let issuer = Issuer::new(params, key);
-        let (certificate, key) = server_certificate(&issuer);
-        let tls = store_tls(ca.der().clone(), &certificate, &key);
+        let keys = SiteKeys::new().unwrap();
+        let tls = keys.server_tls(&["127.0.0.1"]).unwrap();
         let store = Server::start_with(&fixture.store, Box::new(|_, _| Fault::None), Some(tls));
         Self {
-            ca_pem: ca.pem(),
-            issuer,
-            signer: CertificateSigner::generate(&SystemRng).unwrap(),
+            keys,
             image,
             index,
             disk: Arc::new(disk),
@@ -86,52 +78,32 @@ impl Site {
         }
     }
 
-    /// A server's certificate for 127.0.0.1 and its key, PEM.
-    pub fn server_pem(&self) -> (String, String) {
-        let (certificate, key) = server_certificate(&self.issuer);
-        (certificate.pem(), key.serialize_pem())
-    }
-
-    pub fn credentials(&self, of: &ClientIdentity) -> Credentials {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.subject_alt_names = vec![SanType::URI(of.uri().try_into().unwrap())];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        Credentials {
-            ca_pem: self.ca_pem.clone(),
-            certificate_pem: params.signed_by(&key, &self.issuer).unwrap().pem(),
-            key_pem: SecretString::from(key.serialize_pem()),
-        }
+    /// A control plane on 127.0.0.1. Nodes with `left` in their names are one rack, all others another.
+    pub async fn plane(&self) -> Plane {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let settings = PlaneSettings {
+            ca_pem: self.keys.ca_pem.clone(),
+            server: self.keys.server(&["127.0.0.1"]).unwrap(),
+            chunks: self.index.data().len() as u32,
+            table: TableSettings {
+                // A busy computer is slow, and a lease that ends early costs a second copy.
+                expected: Span::seconds(20),
+                ..TableSettings::default()
+            },
+            rack: |node| u32::from(node.contains("left")),
+        };
+        Plane::start(listener, settings).unwrap()
     }
 
     /// A ticket of a customer for the image, an hour long.
     pub fn ticket(&self, of: &ClientIdentity, customer: &str) -> SignedTicket {
-        let ClientKind::Agent { claim_generation, boot } = &of.kind else {
-            panic!("{of} is no agent")
-        };
-        let now = rackwright_agent::clock::unix_s();
-        let ticket = Ticket {
-            image: self.image.to_string(),
-            customer: customer.to_owned(),
-            node: of.common_name.clone(),
-            generation: *claim_generation,
-            boot: boot.clone(),
-            begins: now,
-            ends: now + 3600,
-        };
-        SignedTicket::sign(&ticket, &self.signer).unwrap()
+        self.keys.ticket(&self.image, of, customer).unwrap()
     }
 
     pub fn peers(&self, of: &ClientIdentity) -> Peers {
-        let ticket = self.ticket(of, "customers/physics");
-        Peers {
-            ticket: ticket.text().to_vec(),
-            ticket_signature: ticket.signature().to_vec(),
-            ticket_keys: vec![self.signer.public_key().to_vec()],
-            customer: "customers/physics".to_owned(),
-            is_public: false,
-            port: self.port.into(),
-        }
+        self.keys
+            .peers(&self.image, of, "customers/physics", self.port)
+            .unwrap()
     }
 
     /// How often each chunk was requested from the store.
@@ -180,7 +152,7 @@ impl Site {
             host: host.clone(),
         };
         let runner = JobRunner::new(Arc::new(machine), host.ledger().unwrap());
-        runner.set_credentials(self.credentials(&identity));
+        runner.set_credentials(self.keys.credentials(&identity).unwrap());
         runner.sharing().set_servers(vec![plane_url.to_owned()]);
         Node {
             identity,
@@ -195,35 +167,7 @@ impl Site {
 
 /// The agent of a node in its claim generation 7.
 pub fn agent(node: &str) -> ClientIdentity {
-    ClientIdentity::agent_of_boot(node, 7, &format!("boot-of-{node}")).unwrap()
-}
-
-fn server_certificate(issuer: &Issuer<'static, KeyPair>) -> (rcgen::Certificate, KeyPair) {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    (params.signed_by(&key, issuer).unwrap(), key)
-}
-
-/// The store accepts only clients of the site.
-fn store_tls(
-    ca: rustls_pki_types::CertificateDer<'static>,
-    certificate: &rcgen::Certificate,
-    key: &KeyPair,
-) -> Arc<rustls::ServerConfig> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(ca).unwrap();
-    let clients = rustls::server::WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider));
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_client_cert_verifier(clients.build().unwrap())
-        .with_single_cert(
-            vec![certificate.der().clone()],
-            rustls_pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-        );
-    Arc::new(config.unwrap())
+    crate::keys::agent(node).unwrap()
 }
 
 /// An agent's jobs on its machine.

@@ -1,6 +1,11 @@
-//! A control plane in this process that grants chunks: the real claim table behind the real call.
+//! A control plane in this process that grants chunks: the real claim table behind the real call. The tests of
+//! `crates/agent` use this file, too.
+
+// Each of the two users needs a part.
+#![allow(dead_code)]
 
 use std::collections::HashMap;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,8 +18,9 @@ use rackwright_api::v1::{
     AgentMessage, BeginChunks, ChunkGrant, ChunkMessage, ControlMessage, GrantMessage, PeerAgent, RegisterRequest,
     RegisterResponse,
 };
-use rackwright_fanout::{AgentNo, Bits, Chunk, ClaimTable, Moment, Outside, RackNo, Span, TableSettings};
+use rackwright_fanout::{AgentNo, Bits, Chunk, ClaimTable, Moment, Outside, RackNo, TableSettings};
 use rackwright_identity::{ClientIdentity, ClientKind, identify};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -22,12 +28,24 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::site::Site;
+use super::keys::Pem;
 
 type Sender = mpsc::Sender<Result<GrantMessage, Status>>;
 
 /// A wrong agent, as reported: who says so, of whom, and why.
 pub type Report = (String, String, String);
+
+/// How a control plane serves.
+pub struct PlaneSettings {
+    pub ca_pem: String,
+    /// Its certificate, for the address of its listener.
+    pub server: Pem,
+    /// Chunks of the image with data.
+    pub chunks: u32,
+    pub table: TableSettings,
+    /// The rack of a node, by the node's name.
+    pub rack: fn(&str) -> u32,
+}
 
 struct Agent {
     identity: ClientIdentity,
@@ -38,6 +56,8 @@ struct Agent {
 
 struct State {
     table: ClaimTable,
+    settings: TableSettings,
+    rack: fn(&str) -> u32,
     chunks: u32,
     begun: Instant,
     agents: Vec<Agent>,
@@ -63,23 +83,9 @@ impl Drop for Plane {
     }
 }
 
-fn new_table(chunks: u32) -> ClaimTable {
-    let settings = TableSettings {
-        // A busy computer is slow, and a lease that ends early costs a second copy.
-        expected: Span::seconds(20),
-        ..TableSettings::default()
-    };
-    ClaimTable::new(chunks, settings, 1)
-}
-
-/// Nodes with `left` in their names are one rack, all others another.
-fn rack(identity: &ClientIdentity) -> RackNo {
-    RackNo(u32::from(identity.common_name.contains("left")))
-}
-
 impl State {
     fn now(&self) -> Moment {
-        Moment::micros(u64::try_from(self.begun.elapsed().as_micros()).unwrap())
+        Moment::micros(u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
     fn named(&self, number: usize) -> PeerAgent {
@@ -101,7 +107,7 @@ impl State {
     }
 
     fn begin(&mut self, identity: ClientIdentity, from: SocketAddr, begin: BeginChunks, sender: Sender) -> usize {
-        let at = SocketAddr::new(from.ip(), begin.port.try_into().unwrap());
+        let at = SocketAddr::new(from.ip(), begin.port.try_into().expect("a port"));
         self.streams += 1;
         let node = identity.common_name.clone();
         let agent = Agent {
@@ -116,15 +122,15 @@ impl State {
         } else {
             self.agents[number] = agent;
         }
-        let held = Bits::from_bytes(self.chunks, &begin.held).unwrap();
+        let held = Bits::from_bytes(self.chunks, &begin.held).expect("a set of the image's chunks");
         let fetching: Vec<Chunk> = begin.fetching.iter().map(|chunk| Chunk(*chunk)).collect();
         self.begins.push((node, begin));
-        let (now, rack) = (self.now(), rack(&self.agents[number].identity));
-        let mates = self
-            .table
-            .join(number_of(number), rack, &held, &fetching, now)
-            .unwrap()
-            .to_vec();
+        let (now, rack) = (
+            self.now(),
+            RackNo((self.rack)(&self.agents[number].identity.common_name)),
+        );
+        let joined = self.table.join(number_of(number), rack, &held, &fetching, now);
+        let mates = joined.expect("a place in the table").to_vec();
         for mate in mates
             .into_iter()
             .map(|mate| mate.0 as usize)
@@ -138,7 +144,7 @@ impl State {
 
     fn message(&mut self, number: usize, message: Up) {
         let (now, agent) = (self.now(), number_of(number));
-        let held = |bytes: &[u8]| Bits::from_bytes(self.chunks, bytes).unwrap();
+        let held = |bytes: &[u8]| Bits::from_bytes(self.chunks, bytes).expect("a set of the image's chunks");
         match message {
             Up::Begin(_) => panic!("a second begin"),
             Up::Claim(claim) => {
@@ -171,7 +177,8 @@ impl State {
     }
 
     fn number(&self, node: &str) -> AgentNo {
-        number_of(self.numbers[node.strip_prefix("nodes/").unwrap()])
+        let known = node.strip_prefix("nodes/").and_then(|node| self.numbers.get(node));
+        number_of(*known.expect("a node that was named"))
     }
 
     fn grants(&mut self) {
@@ -186,7 +193,7 @@ impl State {
             let granted = ChunkGrant {
                 chunk: grant.chunk.0,
                 source,
-                lease_ms: lease_ms.try_into().unwrap(),
+                lease_ms: lease_ms.try_into().unwrap_or(u32::MAX),
             };
             self.send(grant.agent.0 as usize, Down::Grant(granted));
         }
@@ -201,14 +208,23 @@ impl State {
 }
 
 fn number_of(number: usize) -> AgentNo {
-    AgentNo(number.try_into().unwrap())
+    AgentNo(number.try_into().expect("few agents"))
 }
 
 impl Plane {
-    /// Begins to serve on 127.0.0.1.
-    pub async fn start(site: &Site, chunks: u32) -> Self {
+    /// Begins to serve.
+    pub fn start(listener: TcpListener, settings: PlaneSettings) -> io::Result<Self> {
+        let PlaneSettings {
+            ca_pem,
+            server,
+            chunks,
+            table,
+            rack,
+        } = settings;
         let state = Arc::new(Mutex::new(State {
-            table: new_table(chunks),
+            table: ClaimTable::new(chunks, table.clone(), 1),
+            settings: table,
+            rack,
             chunks,
             begun: Instant::now(),
             agents: Vec::new(),
@@ -219,37 +235,34 @@ impl Plane {
             idle_claims: 0,
             refusal: None,
         }));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("https://{}", listener.local_addr().unwrap());
-        let (certificate, key) = site.server_pem();
+        let url = format!("https://{}", listener.local_addr()?);
         let tls = ServerTlsConfig::new()
-            .identity(Identity::from_pem(certificate, key))
-            .client_ca_root(Certificate::from_pem(&site.ca_pem));
+            .identity(Identity::from_pem(server.certificate, server.key))
+            .client_ca_root(Certificate::from_pem(ca_pem));
         let service = AgentServiceServer::new(Service(state.clone()));
-        let router = Server::builder().tls_config(tls).unwrap().add_service(service);
+        let mut builder = Server::builder().tls_config(tls).map_err(io::Error::other)?;
+        let router = builder.add_service(service);
         let serving = async move {
-            router
-                .serve_with_incoming(TcpListenerStream::new(listener))
-                .await
-                .unwrap();
+            let served = router.serve_with_incoming(TcpListenerStream::new(listener)).await;
+            served.expect("the control plane serves");
         };
         let expiring = state.clone();
         let expire = async move {
             // Leases end without a message.
             loop {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                expiring.lock().unwrap().grants();
+                lock(&expiring).grants();
             }
         };
-        Self {
+        Ok(Self {
             url,
             state,
             tasks: [tokio::spawn(serving), tokio::spawn(expire)],
-        }
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        lock(&self.state)
     }
 
     /// Refuses all further streams, and ends the open ones with the same status.
@@ -269,7 +282,7 @@ impl Plane {
     /// Loses the table and all streams, as a restart does.
     pub fn restart(&self) {
         let mut state = self.state();
-        state.table = new_table(state.chunks);
+        state.table = ClaimTable::new(state.chunks, state.settings.clone(), 1);
         for agent in &mut state.agents {
             agent.stream = 0;
             let _ = agent
@@ -294,18 +307,22 @@ impl Plane {
     }
 }
 
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().expect("no message broke the table")
+}
+
 struct Service(Arc<Mutex<State>>);
 
 #[tonic::async_trait]
 impl AgentService for Service {
     async fn register(&self, _: Request<RegisterRequest>) -> Result<Response<RegisterResponse>, Status> {
-        Err(Status::unimplemented("not in this test"))
+        Err(Status::unimplemented("not here"))
     }
 
     type ConnectStream = Pin<Box<ReceiverStream<Result<ControlMessage, Status>>>>;
 
     async fn connect(&self, _: Request<Streaming<AgentMessage>>) -> Result<Response<Self::ConnectStream>, Status> {
-        Err(Status::unimplemented("not in this test"))
+        Err(Status::unimplemented("not here"))
     }
 
     type ClaimChunksStream = Pin<Box<ReceiverStream<Result<GrantMessage, Status>>>>;
@@ -314,10 +331,14 @@ impl AgentService for Service {
         &self,
         request: Request<Streaming<ChunkMessage>>,
     ) -> Result<Response<Self::ClaimChunksStream>, Status> {
-        let identity = identify(&request.peer_certs().unwrap()[0]).unwrap();
-        let from = request.remote_addr().unwrap();
+        let certificates = request.peer_certs();
+        let leaf = certificates.as_ref().and_then(|all| all.first());
+        let identity = leaf.and_then(|leaf| identify(leaf).ok());
+        let (Some(identity), Some(from)) = (identity, request.remote_addr()) else {
+            return Err(Status::unauthenticated("no certificate of an agent"));
+        };
         let state = self.0.clone();
-        if let Some(status) = &state.lock().unwrap().refusal {
+        if let Some(status) = &lock(&state).refusal {
             return Err(status.clone());
         }
         let mut messages = request.into_inner();
@@ -326,17 +347,19 @@ impl AgentService for Service {
             let first = messages.message().await.ok().flatten().and_then(|first| first.message);
             let Some(Up::Begin(begin)) = first else { return };
             let (number, stream) = {
-                let mut state = state.lock().unwrap();
+                let mut state = lock(&state);
                 let number = state.begin(identity, from, begin, sender);
                 (number, state.streams)
             };
             while let Ok(Some(message)) = messages.message().await {
-                let mut state = state.lock().unwrap();
-                if state.agents[number].stream == stream {
-                    state.message(number, message.message.unwrap());
+                let mut state = lock(&state);
+                if state.agents[number].stream == stream
+                    && let Some(message) = message.message
+                {
+                    state.message(number, message);
                 }
             }
-            state.lock().unwrap().ended(number, stream);
+            lock(&state).ended(number, stream);
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(queue))))
     }
