@@ -317,7 +317,7 @@ async fn an_agent_that_cannot_listen_or_has_a_wrong_ticket_writes_without_others
 async fn an_agent_that_has_its_image_says_again_what_it_holds() {
     const CHUNKS: usize = 2;
     let site = Site::new(CHUNKS);
-    let plane = Plane::start(&site, CHUNKS as u32).await;
+    let plane = site.plane().await;
     let node = site.node("gpu-1", 2, &plane.url);
     node.begin(&site);
     node.finish(&site).await;
