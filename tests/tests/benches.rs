@@ -164,7 +164,9 @@ fn the_fanout_benchmark_runs_agents_in_namespaces() {
         let least = if matches!(case, "killed" | "slow") { 2 } else { 3 };
         let right = line["right"].as_u64();
         assert!(right.is_some_and(|right| (least..=3).contains(&right)), "{line}");
-        assert_eq!(line["uplink_copies"].as_array().map(Vec::len), Some(2), "{line}");
+        for copies in ["uplink_copies", "rack_copies"] {
+            assert_eq!(line[copies].as_array().map(Vec::len), Some(2), "{line}");
+        }
         if way == "agents" {
             positive(line, &["origin_copies", "chunks_from_servers"]);
             assert_eq!(line["remarks"], 0, "{line}");

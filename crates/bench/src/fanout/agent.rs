@@ -39,7 +39,7 @@ use super::image::Content;
 /// Memory of the machine, in kB: every image here fits into a quarter of it.
 const MEMORY_KB: u64 = 64 << 20;
 /// Time between two comparisons of the drive with the image.
-const LOOK: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(500);
 
 /// What an agent does.
 #[derive(Debug, Serialize, Deserialize)]

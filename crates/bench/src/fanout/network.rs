@@ -23,7 +23,9 @@ use serde::Deserialize;
 /// Bytes that may leave a link at once.
 const BURST: u64 = 32 << 10;
 /// Least bytes that wait at a link.
-const QUEUE: u64 = 64 << 10;
+const QUEUE: u64 = 128 << 10;
+/// Longest packet in bytes, as in the network of a hall.
+const MTU: u32 = 9000;
 /// A faster link has a queue of this time.
 const QUEUE_MS: u64 = 50;
 
@@ -137,14 +139,14 @@ impl Network {
         let bridges: Vec<String> = (0..=layout.racks).map(|_| format!("br{}", next())).collect();
         let mut links = String::new();
         for bridge in &bridges {
-            links += &format!("link add {bridge} type bridge mcast_snooping 0\n");
+            links += &format!("link add {bridge} mtu {MTU} type bridge mcast_snooping 0\n");
             links += &format!("link set {bridge} addrgenmode none up\n");
         }
         let mut shapers = String::new();
         let mut uplinks = Vec::new();
         for leaf in &bridges[1..] {
             let (up, down) = (format!("up{}", next()), format!("dn{}", next()));
-            links += &format!("link add {up} type veth peer name {down}\n");
+            links += &format!("link add {up} mtu {MTU} type veth peer name {down} mtu {MTU}\n");
             links += &format!("link set {up} addrgenmode none master {leaf} up\n");
             links += &format!("link set {down} addrgenmode none master {} up\n", bridges[0]);
             if let Some(rate) = layout.uplink {
@@ -177,7 +179,7 @@ impl Network {
         let all = network.hosts(layout);
         for (host, bridge, rate) in &all {
             let (port, at) = (&host.port, host.namespace.path());
-            links += &format!("link add {port} type veth peer name eth0 netns {at}\n");
+            links += &format!("link add {port} mtu {MTU} type veth peer name eth0 mtu {MTU} netns {at}\n");
             links += &format!("link set {port} addrgenmode none master {bridge} up\n");
             if let Some(rate) = rate {
                 shapers += &shaper(port, *rate);

@@ -118,7 +118,9 @@ pub struct CaseReport {
     /// receives.
     #[serde(serialize_with = "thousandths")]
     origin_link_copies: f64,
-    /// Bytes from the spine to each leaf, divided in the same way.
+    /// Chunks that the agents of each rack took from outside, in copies of the image. Killed agents are not counted.
+    rack_copies: Vec<f64>,
+    /// Bytes from the spine to each leaf, divided as those on the image server's link. They contain what TCP sends again.
     uplink_copies: Vec<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     uplink_aim: Option<f64>,
@@ -140,6 +142,17 @@ pub struct CaseReport {
 
 fn mbit(bits: u64) -> f64 {
     bits as f64 / 1e6
+}
+
+/// Copies of the image that a rack took from outside.
+fn rack_copies(case: &Case, outcome: &Outcome, rack: u32) -> f64 {
+    let of_rack = outcome
+        .ends
+        .iter()
+        .filter(|(agent, _)| agent % case.layout.racks == rack);
+    let chunks = of_rack.map(|(_, ended)| ended.from_servers + ended.from_other_racks);
+    let copies = chunks.sum::<u64>() as f64 / f64::from(case.image.content.chunks);
+    (copies * 1e3).round() / 1e3
 }
 
 fn is_zero(value: &f64) -> bool {
@@ -187,6 +200,7 @@ impl CaseReport {
             origin_copies: (case.way != Way::BitTorrent).then_some((origin_copies * 1e3).round() / 1e3),
             origin_aim: aims.origin,
             origin_link_copies: copies(outcome.origin.up),
+            rack_copies: (0..layout.racks).map(|rack| rack_copies(case, outcome, rack)).collect(),
             uplink_copies: uplink_copies
                 .iter()
                 .map(|copies| (copies * 1e3).round() / 1e3)
