@@ -18,6 +18,7 @@ use rackwright_ports::{
     TlsSettings, Version, Vlan, report,
 };
 use support::in_namespaces;
+use tokio::net::TcpStream;
 
 /// The switch's port for connections by TLS.
 const TLS_PORT: u16 = 6640;
@@ -349,6 +350,14 @@ async fn only_the_switch_itself_is_accepted(dir: &Path) {
         "ovs-appctl",
         &format!("-t {at}/server.ctl ovsdb-server/add-remote ptcp:6641:127.0.0.1"),
     );
+    // The server opens the port after its answer.
+    let listens = async {
+        while TcpStream::connect("127.0.0.1:6641").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let listens = tokio::time::timeout(Duration::from_secs(60), listens).await;
+    listens.expect("the server opens the port");
     let by_tcp = driver(dir, "tcp:127.0.0.1:6641", None, None);
     assert!(by_tcp.read().await.expect("the switch answers").in_effect);
     let plain = refused(driver(dir, "ssl:127.0.0.1:6641", Some(pin), Some("control-plane"))).await;

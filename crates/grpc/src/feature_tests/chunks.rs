@@ -95,7 +95,11 @@ impl Claiming {
     }
 
     async fn wants(&self, wanted: u32) {
-        let (held, stuck) = (vec![0; 2], Vec::new());
+        self.wants_beside(wanted, vec![0; 2]).await;
+    }
+
+    async fn wants_beside(&self, wanted: u32, held: Vec<u8>) {
+        let stuck = Vec::new();
         self.send(Up::Claim(v1::ClaimChunk { wanted, held, stuck })).await;
     }
 
@@ -170,14 +174,21 @@ async fn agents_get_mates_and_grants_and_operators_see_the_spread() {
     let chunk = grant.chunk;
     first.send(Up::Came(v1::ChunkCame { chunk, held })).await;
     third.wants(CHUNKS).await;
+    let mut held = vec![0; 2];
     let source = loop {
         let grant = third.grant().await;
         if let Some(source) = grant.source {
             assert_eq!(grant.chunk, chunk, "the servers give the others");
             break source;
         }
-        let (chunk, held) = (grant.chunk, vec![0; 2]);
-        third.send(Up::Came(v1::ChunkCame { chunk, held })).await;
+        let chunk = grant.chunk;
+        held[chunk as usize / 8] |= 1 << (chunk % 8);
+        let came = v1::ChunkCame {
+            chunk,
+            held: held.clone(),
+        };
+        third.send(Up::Came(came)).await;
+        third.wants_beside(CHUNKS, held.clone()).await;
     };
     assert_eq!(source.node, "nodes/n1");
     let wrong = v1::WrongChunk {
