@@ -9,7 +9,7 @@ use super::shape::{self, Even};
 use super::view::{Effort, View};
 
 /// Maximum number of exact search steps of [`plan`] in a hall of more than [`SMALL`] nodes.
-pub const STEPS: u64 = 20_000;
+pub const STEPS: u64 = 14_000;
 /// Maximum number of exact search steps of [`plan`] in a small hall.
 pub const SMALL_STEPS: u64 = 1_000_000;
 /// Maximum number of nodes of a small hall. There, every unit's budgets are checked first.
