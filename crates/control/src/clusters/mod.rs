@@ -19,7 +19,7 @@
 //! | `network` | tests of the network between a cluster's nodes, before the hand-over |
 //! | `adapters` | replaced adapters that agent, BMC and fabric agree about |
 
-pub(crate) mod adapters;
+mod adapters;
 pub mod breach;
 pub(crate) mod breach_check;
 #[cfg(test)]
