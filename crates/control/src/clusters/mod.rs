@@ -54,6 +54,8 @@ pub struct Clusters {
     pub capacity: Mutex<()>,
     /// Comparisons of clusters' ports with the site.
     compared: site_ports::Compared,
+    /// The end ports that the last discovery of the fabric saw.
+    discovered: breach_check::DiscoveredPorts,
     /// Adapters that BMCs listed lately.
     listings: adapters::Listings,
     /// Network tests that run in this process.
