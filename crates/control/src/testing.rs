@@ -12,7 +12,6 @@ use rackwright_store::StoreError;
 use crate::clusters::reserve::ReserveError;
 use crate::clusters::step::{Next, step};
 
-pub use crate::clusters::adapters::{BmcPorts, bmc_listed};
 pub use crate::clusters::breach_check::before_change;
 pub use crate::clusters::network::outcome::store as store_network_outcome;
 pub use crate::clusters::step::{lease_and_start as start_cluster_steps, steps_of as steps_of_cluster};

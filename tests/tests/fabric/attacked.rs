@@ -6,7 +6,10 @@
 
 #[path = "replaced.rs"]
 mod replaced;
+#[path = "told.rs"]
+mod told;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -14,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::sys::signal::Signal;
 use rackwright_fabric::FabricManager as _;
 use rackwright_infiniband::Guid;
-use rackwright_site::model::{Redundancy, Site as Model};
+use rackwright_site::model::{Redundancy, Site as Model, SwitchRole};
 use rackwright_tests::fabric::{Lab, folder};
 use rackwright_tests::hall::{
     Ports, config, describe, enrolment, image, keys_of_clusters, keys_of_ports, read, simulate,
@@ -35,8 +38,14 @@ const ENROLLED: [usize; 4] = [0, 1, 4, 8];
 const ATTACKER: usize = 6;
 /// Seconds of the machines' time per real second.
 const SPEED: u32 = 200;
-/// Checks follow each other closely. A reading of all ports without a cause does not fall into the test.
-const PACE: &str = "check_s: 2\n  proof_s: 7200\n  deadline_s: 300";
+/// Seconds between two checks: they follow each other closely.
+const CHECK_S: u64 = 2;
+/// The shortest distance of two checks is at most so many times the wanted one, also on a busy computer.
+const PACE_FACTOR: u64 = 10;
+/// The port GUID of a host that the site does not have.
+const STRANGER: &str = "0xa088c20200000001";
+/// A user that is neither root nor the one of rackwrightd: nobody.
+const OTHER_USER: &str = "65534";
 /// Time limit of each wait. Each takes seconds on a quiet computer.
 const LIMIT: Duration = Duration::from_secs(600);
 /// Most changes of the partition file until one is seen.
@@ -61,12 +70,16 @@ struct Attacked {
     simulator: Child,
     site: Site,
     ports: Ports,
-    /// By cluster, the folder of a credential of its customer.
+    /// By cluster, the folder of a credential of a user of its customer.
     users: BTreeMap<&'static str, PathBuf>,
+    /// By cluster, the folder of a credential of an administrator of its customer, who may see the usage.
+    admins: BTreeMap<&'static str, PathBuf>,
     /// Ids of the breaches of former attacks.
     known: BTreeSet<String>,
     /// The position of the last event before the attack.
     position: u64,
+    /// The times of the checks that were seen so far.
+    checks: RefCell<BTreeSet<SystemTime>>,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -79,12 +92,16 @@ async fn each_attack_on_opensm_is_seen_reported_repaired_and_recorded() {
     hall.damaged_file("deleted", None).await;
     hall.truncated_file().await;
     hall.file_of_others().await;
+    hall.foreign_file().await;
+    hall.stranger().await;
     hall.killed().await;
     hall.second_manager().await;
+    hall.usage();
     hall.port_flap().await;
     hall.replaced_cables().await;
     hall.replaced_adapter().await;
     hall.replaced_switch().await;
+    hall.pace();
     hall.stop().await;
 }
 
@@ -104,12 +121,14 @@ impl Attacked {
         let file = |name: &str| dir.join(name).display().to_string();
         std::fs::write(file("site.yaml"), &text).expect("the site file");
         std::fs::write(file("image.raw"), image(13)).expect("an image");
-        let lab = Lab::of_site(&model).await;
+        let lab = Lab::of_site(&with_stranger(&text, &model)).await;
         let ports = Ports::find();
         let (simulator, machines) = simulate(dir, &ports, ENROLLED.len(), SPEED, &[]).await;
         let nodes = ENROLLED.iter().map(|at| &model.nodes[*at]);
         std::fs::write(file("nodes.yaml"), enrolment(nodes, &machines)).expect("the nodes");
-        let settings = config(dir, &ports, &lab, PACE);
+        // A reading of all ports without a cause does not fall into the test.
+        let pace = format!("check_s: {CHECK_S}\n  proof_s: 7200\n  deadline_s: 300");
+        let settings = config(dir, &ports, &lab, &pace);
         let site = Site::start_with(dir, &format!("{settings}network_test: {{enabled: false}}\n")).await;
         site.cli(["site", "apply", &file("site.yaml"), "--yes", "--quiet"]);
         site.cli([
@@ -123,7 +142,7 @@ impl Attacked {
             "--quiet",
         ]);
         site.cli(["apply", "-f", &file("nodes.yaml"), "--wait", "--quiet"]);
-        let mut users = BTreeMap::new();
+        let (mut users, mut admins) = (BTreeMap::new(), BTreeMap::new());
         for (cluster, customer) in CLUSTERS {
             let of = [
                 "--customer",
@@ -136,7 +155,8 @@ impl Attacked {
                 "system",
             ];
             site.cli([&["cluster", "create", cluster], &of[..]].concat());
-            users.insert(cluster, user(&site, &ports, customer));
+            users.insert(cluster, member(&site, &ports, ("customer-user", customer)));
+            admins.insert(cluster, member(&site, &ports, ("customer-admin", customer)));
         }
         let mut hall = Self {
             site_file: dir.join("site.yaml"),
@@ -147,8 +167,10 @@ impl Attacked {
             site,
             ports,
             users,
+            admins,
             known: BTreeSet::new(),
             position: 0,
+            checks: RefCell::default(),
         };
         for (cluster, _) in CLUSTERS {
             hall.until(cluster, "CLUSTER_STATE_READY").await;
@@ -242,6 +264,51 @@ impl Attacked {
         self.judge("a file that others may write", at, &breaches).await;
         let mode = std::fs::metadata(&path).expect("the file").permissions().mode();
         assert_eq!(mode & 0o022, 0, "{mode:o}");
+    }
+
+    /// The file has its content and its permissions, but belongs to another user, who may therefore write it.
+    async fn foreign_file(&mut self) {
+        use std::os::unix::fs::MetadataExt as _;
+        let path = self.lab.partitions_file();
+        let owner = |path: &Path| std::fs::metadata(path).expect("the file").uid();
+        let own = owner(&path);
+        let at = self.strike(async |_| give_away(&path)).await;
+        let breaches = Breaches {
+            kinds: &["partition-file"],
+            others: &[],
+            concerned: &[],
+        };
+        self.judge("a file of another user", at, &breaches).await;
+        let report = self.report("security.fabric-breach", "partition-file");
+        assert!(report.contains(&format!("(user {OTHER_USER}, mode ")), "{report}");
+        assert_eq!(owner(&path), own);
+    }
+
+    /// A host that the site does not have gets the key of alpha. The file is right again before the next check, so that only
+    /// the port shows the breach.
+    async fn stranger(&mut self) {
+        let wanted = keys_of_clusters(&self.site, &self.model, &["alpha"]);
+        let key = wanted.keys().next().expect("a key");
+        let (path, file) = (self.lab.partitions_file(), self.file());
+        let foreign = format!("{file}intruder={key:#06x} : {STRANGER}=full ;\n");
+        let at = self
+            .strike(async |lab| {
+                write_and_hang_up(lab, Some(&foreign)).await;
+                std::fs::write(&path, &file).expect("written");
+            })
+            .await;
+        let breaches = Breaches {
+            kinds: &["foreign-key"],
+            others: &[],
+            concerned: &["alpha"],
+        };
+        self.judge("the key in a port that the site does not have", at, &breaches)
+            .await;
+        let report = self.report("security.fabric-breach", "foreign-key");
+        assert!(
+            report.contains(STRANGER) && report.contains("; cluster alpha;"),
+            "{report}"
+        );
     }
 
     /// OpenSM is killed, and its file is changed before it starts again.
@@ -396,119 +463,32 @@ impl Attacked {
         self.remember();
     }
 
-    /// The customer of a concerned cluster has an event at the start and one at the end of each breach, about no other
-    /// cluster. Other customers have none.
-    fn customer(&self, attack: &str, cluster: &str, is_concerned: bool) {
-        let mut events = self.events_of(Some(cluster));
-        events.retain(|event| text(event, "kind").contains("isolation"));
-        let target = format!("clusters/{cluster}");
-        assert!(
-            events.iter().all(|event| text(event, "target") == target),
-            "{attack}: {events:?}"
-        );
-        let times = |kind: &str| {
-            let of = events.iter().filter(|event| text(event, "kind") == kind);
-            of.map(|event| time(&event["time"])).collect::<Vec<_>>()
-        };
-        let (begun, over) = (times("cluster.isolation-breach"), times("cluster.isolation-restored"));
-        assert_eq!(!begun.is_empty(), is_concerned, "{attack}: {cluster}: {events:?}");
-        assert_eq!(begun.len(), over.len(), "{attack}: {cluster}: {events:?}");
-        let breaches = self.new_breaches();
-        let is_time = |at: &Option<SystemTime>, field: &str| breaches.iter().any(|breach| time(&breach[field]) == *at);
-        assert!(
-            begun.iter().all(|at| is_time(at, "since")) && over.iter().all(|at| is_time(at, "end_time")),
-            "{attack}: {events:?}: {breaches:?}"
-        );
-    }
-
-    /// The audit has the start and the end of each breach, and the metrics have their number and none that is open.
-    async fn recorded(&self, attack: &str) {
-        let all = self.breaches().len();
-        let records = self.site.json(["audit", "list", "--method", METHOD, "--limit", "1000"]);
-        let records = records.as_array().expect("records").len();
-        assert_eq!(records, 2 * all, "{attack}: {METHOD}");
-        let begun = format!("rackwright_fabric_breaches_begun_total {all}");
-        let lines = [begun.as_str(), "rackwright_fabric_breaches_open 0"];
-        let is_counted = |hall: &Self| {
-            let metrics = hall.metrics();
-            lines.iter().all(|line| metrics.lines().any(|one| one == *line))
-        };
-        self.wait(&format!("{attack} in the metrics: {lines:?}"), is_counted)
-            .await;
-    }
-
     /// Every port was read again, and there is no other breach than those of the attacks before.
     async fn no_breach(&mut self, deed: &str) {
-        let checked = |hall: &Self| time(&hall.site.json(["fabric", "faults"])["isolation_check_time"]);
         let now = SystemTime::now();
-        self.wait("a check", |hall| checked(hall) > Some(now)).await;
+        let is_checked = |hall: &Self| {
+            hall.breaches();
+            hall.checks.borrow().last() > Some(&now)
+        };
+        self.wait("a check", is_checked).await;
         assert!(self.new_breaches().is_empty(), "{deed}: {:?}", self.new_breaches());
         self.remember();
     }
 
-    /// The events of a kind after the last attack, for operators.
-    fn events_of_kind(&self, kind: &str) -> Vec<Value> {
-        let mut events = self.events_of(None);
-        events.retain(|event| text(event, "kind") == kind);
-        events
+    /// The checks of the isolation were as close as the settings want.
+    fn pace(&self) {
+        let checks = self.checks.borrow();
+        let distances = checks.iter().zip(checks.iter().skip(1));
+        let distances = distances.map(|(one, next)| next.duration_since(*one).expect("a later time"));
+        let shortest = distances.min().expect("two checks");
+        println!("{} checks seen, the shortest distance is {shortest:?}", checks.len());
+        assert!(shortest <= Duration::from_secs(CHECK_S * PACE_FACTOR), "{shortest:?}");
     }
 
-    /// The events after the last attack for operators, or for the customer of a cluster.
-    fn events_of(&self, customer: Option<&str>) -> Vec<Value> {
-        let after = self.position.to_string();
-        let mut command = self.site.command();
-        if let Some(cluster) = customer {
-            command.env("RACKWRIGHT_CONFIG", &self.users[cluster]);
-        }
-        let output = command.args(["-o", "json", "events", "--after", &after]).output();
-        let output = output.expect("the CLI can be started");
-        let (out, err) = texts(&output);
-        assert!(output.status.success(), "{out}{err}");
-        let events = out
-            .lines()
-            .map(|line| serde_json::from_str(line).expect("an event in JSON"));
-        events.collect()
-    }
-
-    /// The newest event of a kind about a breach of a kind, as operators read the event.
-    fn report(&self, event: &str, breach: &str) -> String {
-        let all = self.site.json(["fabric", "faults"]);
-        let output = self
-            .site
-            .command()
-            .args(["-o", "json", "events", "--target", "fabric"])
-            .output();
-        let (out, _) = texts(&output.expect("the CLI can be started"));
-        let events = out
-            .lines()
-            .rev()
-            .map(|line| serde_json::from_str::<Value>(line).expect("an event in JSON"));
-        let mut of = events.filter(|one| text(one, "kind") == event && text(&one["attributes"], "breach") == breach);
-        let found = of
-            .next()
-            .unwrap_or_else(|| panic!("{event} of {breach} is not reported: {all}"));
-        text(&found, "message").to_owned()
-    }
-
-    fn metrics(&self) -> String {
-        let credentials = self.site.dir().join("cli");
-        let mut curl = std::process::Command::new("curl");
-        curl.args(["-sS", "--fail", "--cacert"])
-            .arg(credentials.join("default.ca.pem"));
-        for flag in ["--cert", "--key"] {
-            curl.arg(flag).arg(credentials.join("default.pem"));
-        }
-        let output = curl
-            .arg(format!("https://127.0.0.1:{}/metrics", self.ports.store))
-            .output();
-        let output = output.expect("curl runs");
-        let (out, err) = texts(&output);
-        assert!(output.status.success(), "{err}");
-        out
-    }
-
+    /// All breaches so far. Notes the last check.
     fn breaches(&self) -> Vec<Value> {
         let faults = self.site.json(["fabric", "faults"]);
+        self.checks.borrow_mut().extend(time(&faults["isolation_check_time"]));
         faults["breaches"].as_array().cloned().unwrap_or_default()
     }
 
@@ -597,18 +577,34 @@ async fn write_and_hang_up(lab: &Lab, content: Option<&str>) {
     lab.sweep_after_hangup().await;
 }
 
-/// Invites a user of a customer, who logs in. Returns the folder of the credential.
-fn user(site: &Site, ports: &Ports, customer: &str) -> PathBuf {
-    let name = format!("uma@{customer}");
-    let made = site.json([
-        "token",
-        "create",
-        &name,
-        "--role",
-        "customer-user",
-        "--customer",
-        customer,
-    ]);
+/// The site and one host more, at a free port of a leaf: somebody has plugged it in.
+fn with_stranger(text: &str, model: &Model) -> Model {
+    let mut leaves = model.switches.iter().filter(|switch| switch.role == SwitchRole::Leaf);
+    let leaf = &leaves.next_back().expect("a leaf").name;
+    let host = format!(
+        "---\nskus: [{{name: stranger, power: {{max_watts: 1 kW}}, psus: {{count: 2, watts: 1000, needed: 1}}, \
+         height_units: 1, hcas: [mlx5_0], hca_speed: HDR}}]\n\
+         nodes: [{{name: stranger, sku: stranger, rack: net-r1, psus: [~, ~], guids: {{mlx5_0: {STRANGER}}}}}]\n\
+         cables: [{{label: stranger, a: stranger/mlx5_0, b: {leaf}/64}}]\n"
+    );
+    read(&format!("{text}{host}"))
+}
+
+/// Gives a file to another user, as root or by sudo.
+fn give_away(path: &Path) {
+    let chown: &[&str] = match nix::unistd::geteuid().is_root() {
+        true => &["chown", OTHER_USER],
+        false => &["sudo", "--non-interactive", "chown", OTHER_USER],
+    };
+    let (program, arguments) = chown.split_first().expect("a program");
+    let done = std::process::Command::new(program).args(arguments).arg(path).status();
+    assert!(done.expect("chown runs, as root or by sudo").success());
+}
+
+/// Invites a member of a customer, who logs in. Returns the folder of the credential.
+fn member(site: &Site, ports: &Ports, (role, customer): (&str, &str)) -> PathBuf {
+    let name = format!("{role}@{customer}");
+    let made = site.json(["token", "create", &name, "--role", role, "--customer", customer]);
     let home = site.dir().join(&name);
     let server = format!("https://127.0.0.1:{}", ports.api);
     let mut login = site.command();

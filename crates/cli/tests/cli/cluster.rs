@@ -1,5 +1,7 @@
 //! `rackwright cluster plan`: from files, without a server.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use crate::golden::Script;
@@ -18,10 +20,13 @@ clusters:
 - {name: gamma, customer: zeta, sku: dgx-h100, nodes: 40}
 ";
 
+fn items(list: &Value) -> &[Value] {
+    list.as_array().unwrap()
+}
+
 /// The texts of a list.
 fn texts(list: &Value) -> Vec<&str> {
-    let items = list.as_array().unwrap();
-    items.iter().map(|item| item.as_str().unwrap()).collect()
+    items(list).iter().map(|item| item.as_str().unwrap()).collect()
 }
 
 /// Writes a site of two units.
@@ -72,6 +77,64 @@ fn a_plan_for_programs_has_units_and_links() {
     let small = &plans["clusters"][1];
     assert_eq!(texts(&small["units"][0]["nodes"]), texts(&small["nodes"]));
     assert_eq!(small["links"]["uplinks"], serde_json::json!([]), "{small}");
+}
+
+/// 300 nodes are in three pods, of which the largest have 128.
+#[test]
+fn a_plan_over_pods_has_the_links_between_spines_and_cores() {
+    let program = Program::new();
+    let generate = [
+        "site",
+        "generate",
+        "--sku",
+        "dgx-h100",
+        "--nodes",
+        "300",
+        "--file",
+        "site.yaml",
+    ];
+    assert_eq!(program.run(&generate).code, 0);
+    program.file("customers.yaml", CUSTOMERS);
+    let wide = "clusters:\n- {name: wide, customer: zeta, sku: dgx-h100, nodes: 150}\n";
+    program.file("clusters.yaml", wide);
+    let plan = ["cluster", "plan", "-f", "clusters.yaml", "-o", "json"];
+    let sites = ["--site", "site.yaml", "--site", "customers.yaml"];
+    let planned = program.run(&[&plan[..], &sites].concat());
+    assert_eq!(planned.code, 0, "{planned:?}");
+    let plans: Value = serde_json::from_str(&planned.stdout).unwrap();
+    let wide = &plans["clusters"][0];
+    // Units of one pod have uplinks to the same spines.
+    let (mut nodes_of_pod, mut links_of_pod) = (BTreeMap::new(), BTreeMap::new());
+    let spine_of = |cable: &str| cable.split('#').next().unwrap().to_owned();
+    let mut pod_of_spine = BTreeMap::new();
+    for (unit, uplink) in items(&wide["units"]).iter().zip(items(&wide["links"]["uplinks"])) {
+        assert_eq!(unit["leaves"], uplink["leaves"]);
+        let spines: BTreeSet<String> = texts(&uplink["cables"]).into_iter().map(spine_of).collect();
+        let pod = spines.iter().find_map(|spine| pod_of_spine.get(spine).cloned());
+        let pod: String = pod.unwrap_or_else(|| spines.first().unwrap().clone());
+        *nodes_of_pod.entry(pod.clone()).or_insert(0) += texts(&unit["nodes"]).len();
+        pod_of_spine.extend(spines.into_iter().map(|spine| (spine, pod.clone())));
+    }
+    assert_eq!(
+        (nodes_of_pod.len(), nodes_of_pod.values().sum::<usize>()),
+        (2, 150),
+        "{wide}"
+    );
+    for share in items(&wide["links"]["cores"]) {
+        let pod = &pod_of_spine[share["spine"].as_str().unwrap()];
+        let cables = texts(&share["cables"]);
+        assert!(
+            !cables.is_empty() && cables.iter().all(|cable| cable.starts_with("core-")),
+            "{share}"
+        );
+        *links_of_pod.entry(pod.clone()).or_insert(0) += cables.len();
+    }
+    // Non-blocking: as many links of a rail as nodes that talk to the other pod at once.
+    let least = nodes_of_pod.values().min().unwrap();
+    assert!(
+        links_of_pod.len() == 2 && links_of_pod.values().all(|links| links >= least),
+        "{links_of_pod:?}"
+    );
 }
 
 #[test]

@@ -40,7 +40,7 @@ const BY: &str = "rackwrightd";
 
 /// The port GUIDs that a BMC lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BmcPorts {
+enum BmcPorts {
     /// The BMC could not be read, with the reason.
     Unread(String),
     /// All listed port GUIDs. Empty: the BMC lists none.
@@ -180,11 +180,6 @@ impl Listings {
     fn lock(&self) -> MutexGuard<'_, Readings> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Takes the ports that a BMC lists as read now.
-pub fn bmc_listed(core: &Core, node: &NodeId, ports: BmcPorts) {
-    core.feature::<Clusters>().listings.put(node, ports, clock::now());
 }
 
 /// Confirms the replaced adapters of a comparison that agent, BMC and fabric agree about, with a new version of the site.

@@ -1,12 +1,12 @@
 //! Looks for breaches of the isolation of clusters between two changes of the partitions, and stores them.
 //!
-//! A check reads the partition file and some ports, the ports of clusters first, and all ports in turn within
-//! `proof_s`. Each check also asks for the master subnet manager. A breach makes the partitions due at once: they are
-//! brought to the fabric again, and every port is read.
+//! A check reads the partition file and some ports, the ports of clusters first, and all ports in turn within `proof_s`.
+//! The last discovery shows the ports that the site does not have. Each check also asks for the master subnet manager. A
+//! breach makes the partitions due at once: they are brought to the fabric again, and every port is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rackwright_fabric::{FabricError, FabricManager, Inspection, ManagerFault, PartitionFile, Reading};
@@ -20,6 +20,7 @@ use rackwright_infiniband::{Guid, Partitions, Tables};
 use rackwright_lifecycle::{Timestamp, seconds};
 use rackwright_store::{FabricCheckRow, FabricRow, Store, WriteTx};
 
+use super::Clusters;
 use super::breach::{
     Breach, BreachChanges, Finding, PortKeys, digest, end, judge_file, judge_manager, judge_ports, settle,
 };
@@ -50,6 +51,20 @@ impl Schedule {
             Ok(us @ 1..) => Duration::from_micros(us).min(longest),
             _ => longest,
         }
+    }
+}
+
+/// The end ports of the fabric at its last discovery by this process. Empty: it was not discovered yet.
+#[derive(Debug, Default)]
+pub(super) struct DiscoveredPorts(Mutex<Arc<BTreeSet<Guid>>>);
+
+impl DiscoveredPorts {
+    pub(super) fn put(&self, ports: BTreeSet<Guid>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(ports);
+    }
+
+    fn get(&self) -> Arc<BTreeSet<Guid>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -150,20 +165,24 @@ enum LookError {
     Hall(#[from] HallError),
 }
 
-/// The end ports of the fabric: those of partitions first, then the others of the site. Ports that lead to a storage fabric
-/// are not in this one.
+/// The end ports of the fabric: those of partitions first, then ports that the site does not have, then the others of the
+/// site. Ports that lead to a storage fabric are not in this one.
 async fn ports(core: &Core, keys: &PortKeys) -> Result<Vec<Guid>, HallError> {
     let mut known: BTreeSet<Guid> = keys.must_have.keys().copied().collect();
     for (_, may_have) in keys.may_have.values() {
         known.extend(may_have);
     }
-    let mut all: Vec<Guid> = known.iter().copied().collect();
+    let mut of_site = BTreeSet::new();
     if let Some((_, site)) = core.sites.current(&core.store).await? {
         let ports = site.node_ids().flat_map(|node| site.compute_ports(node));
-        let others: BTreeSet<Guid> = ports.filter_map(|(_, guid)| Guid::new(guid?)).collect();
-        all.extend(others.difference(&known));
+        of_site.extend(ports.filter_map(|(_, guid)| Guid::new(guid?)));
     }
-    Ok(all)
+    let discovered = core.feature::<Clusters>().discovered.get();
+    let unknown = discovered
+        .iter()
+        .filter(|port| !known.contains(port) && !of_site.contains(port));
+    let others = of_site.difference(&known);
+    Ok(known.iter().chain(unknown).chain(others).copied().collect())
 }
 
 /// The number of ports of a check with which all ports are read within `proof_s`.

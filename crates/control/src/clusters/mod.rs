@@ -19,7 +19,7 @@
 //! | `network` | tests of the network between a cluster's nodes, before the hand-over |
 //! | `adapters` | replaced adapters that agent, BMC and fabric agree about |
 
-pub(crate) mod adapters;
+mod adapters;
 pub mod breach;
 pub(crate) mod breach_check;
 #[cfg(test)]
@@ -54,6 +54,8 @@ pub struct Clusters {
     pub capacity: Mutex<()>,
     /// Comparisons of clusters' ports with the site.
     compared: site_ports::Compared,
+    /// The end ports that the last discovery of the fabric saw.
+    discovered: breach_check::DiscoveredPorts,
     /// Adapters that BMCs listed lately.
     listings: adapters::Listings,
     /// Network tests that run in this process.

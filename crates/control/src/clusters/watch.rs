@@ -28,6 +28,7 @@ use rackwright_planner::watch::{absent, broken, compare, together, twice};
 use rackwright_site::model::{FabricPurpose, NodeId, Site, SwitchId};
 use rackwright_store::{ClusterNode, ComparisonRow, FabricRow};
 
+use super::Clusters;
 use super::adapters;
 use super::faults::{FabricComparison, Watch};
 use super::network;
@@ -109,6 +110,10 @@ pub async fn run_round(
     };
     if !problem.is_empty() {
         return store(core, None, problem).await;
+    }
+    if let Some(dump) = &dump {
+        let ports = rackwright_fabric::end_ports(&dump.fabric);
+        core.feature::<Clusters>().discovered.put(ports);
     }
     let reading = (fabric.absent_changes, fabric.proven_at);
     let (discovered, twice) = dump.map(|dump| (dump.fabric, dump.twice)).unzip();

@@ -54,9 +54,14 @@ fn open(path: &Path) -> io::Result<PartitionFile> {
         path: path.to_owned(),
         fabric: None,
         content: Some(content),
-        is_protected: (user == 0 || user == own) && mode & 0o022 == 0,
+        is_protected: is_protected((user, mode), own),
         owner: format!("user {user}, mode {mode:04o}"),
     })
+}
+
+/// Whether only root and the user `own` may write a file with this owner and these permissions.
+fn is_protected((owner, mode): (u32, u32), own: u32) -> bool {
+    (owner == 0 || owner == own) && mode & 0o022 == 0
 }
 
 /// Writes a file next to the target, flushes it to the disk, and renames it. Only the owner may write the new file.
@@ -90,6 +95,18 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    #[test]
+    fn a_file_of_another_user_or_that_others_may_write_is_not_protected() {
+        const OWN: u32 = 990;
+        for owner in [0, OWN] {
+            assert!(is_protected((owner, 0o644), OWN), "{owner}");
+            assert!(!is_protected((owner, 0o664), OWN), "{owner}");
+            assert!(!is_protected((owner, 0o646), OWN), "{owner}");
+        }
+        assert!(!is_protected((1000, 0o644), OWN));
+        assert!(!is_protected((1000, 0o600), OWN));
+    }
 
     #[test]
     fn any_file_is_read_and_one_that_others_may_write_is_not_protected() {

@@ -1,5 +1,7 @@
 //! Breaches of isolation that a scripted fabric manager shows: what is stored and reported.
 
+mod usage;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,16 +19,13 @@ use rackwright_fabric::{
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
 use rackwright_infiniband::partition::HealthCheck;
-use rackwright_infiniband::{Dump, Guid, Partitions, Tables};
+use rackwright_infiniband::{Device, DeviceKind, Dump, FabricBuilder, Guid, Partitions, PortRef, Tables};
 use rackwright_lifecycle::cluster::State;
-use rackwright_lifecycle::usage::second_of;
 use rackwright_lifecycle::{State as NodeState, Timestamp, minutes, seconds};
 use rackwright_store::{AuditFilter, Scope};
 
 use super::{FABRIC, check, cluster, hall, names, prove, put, spec, step};
-use crate::caller::Caller;
-use crate::metering::breaches::list;
-use crate::test_calls::{create_cluster, release_cluster};
+use crate::test_calls::create_cluster;
 
 const NOTHING: FabricError = FabricError::Unsupported("it cannot be read");
 
@@ -42,6 +41,8 @@ struct Scripted {
     inactive: Mutex<BTreeSet<Guid>>,
     /// What the next change finds and repairs.
     before: Mutex<Option<Reading>>,
+    /// The port of an adapter, the only one that a discovery finds. `None`: nothing is discovered.
+    discovered: Mutex<Option<Guid>>,
 }
 
 impl Scripted {
@@ -74,7 +75,19 @@ impl FabricManager for Scripted {
     }
 
     async fn topology(&self) -> Result<Dump, FabricError> {
-        Err(NOTHING)
+        let Some(guid) = *self.discovered.lock().unwrap() else {
+            return Err(NOTHING);
+        };
+        let mut builder = FabricBuilder::default();
+        let [switch, adapter] = [
+            (DeviceKind::Switch, "leaf"),
+            (DeviceKind::ChannelAdapter, "stranger mlx5_0"),
+        ]
+        .map(|(kind, name)| builder.device(Device::new(kind, name, 1)))
+        .map(|device| PortRef { device, port: 1 });
+        builder.connect(switch, adapter, None).unwrap();
+        builder.port(adapter).unwrap().guid = Some(guid);
+        Ok(Dump::of(builder.finish()))
     }
 
     async fn apply(&self, wanted: &Partitions, _: &dyn Fence) -> Result<Applied, FabricError> {
@@ -441,6 +454,36 @@ async fn while_one_manager_is_away_the_ports_of_the_others_are_read_in_turn() {
     assert!(positions.len() > 4, "the checks read the same ports: {positions:?}");
 }
 
+#[tokio::test]
+async fn a_port_that_the_site_does_not_have_is_read_once_it_is_discovered() {
+    let now = clock::now();
+    clock::simulated::set(now);
+    let core = hall(32, FABRIC).await;
+    let (manager, mut rounds) = proven(&core).await;
+    // Somebody's own adapter has the key of alpha, and the partition file is right.
+    let stranger = Guid::new(0x5752_a6a7).unwrap();
+    *manager.discovered.lock().unwrap() = Some(stranger);
+    manager.tables.lock().unwrap().insert(stranger, vec![0x8001, 0x7fff]);
+    manager.refuses.store(true, Ordering::Relaxed);
+    let mut checks = 0;
+    // The next proof is due after ten minutes.
+    while breaches(&core).await.is_empty() && checks < 9 {
+        checks += 1;
+        clock::simulated::set(now.plus(minutes(checks)));
+        rounds.run(&core).await;
+    }
+    let shown = crate::fabric::faults(&core.store).await.unwrap().breaches;
+    let words = format!("have a partition key that they must not have, {stranger} is the first");
+    assert_eq!(shown.len(), 1, "{shown:?}");
+    assert!(shown[0].text.contains(&words), "{}", shown[0].text);
+    assert_eq!(
+        (shown[0].kind.as_str(), shown[0].ports, shown[0].clusters.clone()),
+        ("foreign-key", 1, vec!["clusters/alpha".to_owned()])
+    );
+    // A check reads 64 of the 257 ports in turn.
+    assert!(checks <= 5, "{checks}");
+}
+
 /// The next change finds a port that has a key of another cluster beside its own.
 fn with_foreign_key(manager: &Scripted) {
     let port = *manager.tables.lock().unwrap().keys().next().unwrap();
@@ -488,133 +531,4 @@ async fn what_a_failed_change_has_repaired_is_a_breach_until_the_next_proof() {
     rounds.run(&core).await;
     let stored: Vec<_> = breaches(&core).await.into_iter().collect();
     assert_eq!(stored, [("foreign-key".to_owned(), (failed, Some(proof)))]);
-}
-
-/// A breach in the usage: kind, customer, cluster, since, until, seconds in the period. Times are seconds since a start.
-type InUsage = (String, String, String, i64, Option<i64>, i64);
-
-/// The breaches in the usage since `start` that a member sees, sorted. Pages of one breach.
-async fn usage(core: &Core, scope: Scope, start: i64, request: &v1::ListUsageBreachesRequest) -> Vec<InUsage> {
-    let caller = Caller {
-        name: "ann".into(),
-        role: match scope {
-            Scope::Site => v1::Role::Viewer,
-            Scope::Customer(_) => v1::Role::CustomerAdmin,
-        },
-        scope,
-        epoch: 0,
-    };
-    let time = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
-    let mut request = v1::ListUsageBreachesRequest {
-        page_size: 1,
-        start_time: request.start_time.or(time(start)),
-        ..request.clone()
-    };
-    let mut all = Vec::new();
-    loop {
-        let page = list(&core.store, &caller, &request).await.unwrap();
-        all.extend(page.breaches.into_iter().map(|one| {
-            assert!(one.good_time.unwrap().seconds < one.since.unwrap().seconds);
-            let until = one.end_time.map(|time| time.seconds - start);
-            let since = one.since.unwrap().seconds - start;
-            (one.kind, one.customer, one.cluster, since, until, one.seconds)
-        }));
-        request.page_token = page.next_page_token;
-        if request.page_token.is_empty() {
-            all.sort();
-            return all;
-        }
-    }
-}
-
-/// Both kinds of a breach of open ports at one cluster.
-fn in_usage(customer: &str, span: (i64, Option<i64>), counted: i64) -> Vec<InUsage> {
-    let cluster = match customer {
-        "acme" => "clusters/alpha",
-        _ => "clusters/beta",
-    };
-    ["cut-off", "open-default"]
-        .into_iter()
-        .map(|kind| (kind.into(), customer.into(), cluster.into(), span.0, span.1, counted))
-        .collect()
-}
-
-#[tokio::test]
-async fn usage_has_the_breaches_of_the_own_clusters_and_keeps_them_after_the_release() {
-    let start = second_of(clock::now());
-    let now = Timestamp(start * 1_000_000);
-    let at = |second: i64| clock::simulated::set(now.plus(seconds(second)));
-    at(0);
-    let core = hall(32, FABRIC).await;
-    let (manager, mut rounds) = proven(&core).await;
-    step(&core, "alpha").await;
-    for node in names(&core, "alpha").await {
-        check(&core, &node).await;
-    }
-    let all = v1::ListUsageBreachesRequest::default();
-    assert_eq!(usage(&core, Scope::Site, start - 1, &all).await, []);
-    manager.open();
-    manager.refuses.store(true, Ordering::Relaxed);
-    at(60);
-    rounds.run(&core).await;
-    at(70);
-    // The partition file is a breach too, which concerns no cluster's ports.
-    let mut open = in_usage("acme", (60, None), 10);
-    open.extend(in_usage("bolt", (60, None), 10));
-    open.sort();
-    assert_eq!(usage(&core, Scope::Site, start, &all).await, open);
-
-    // Alpha is released during the breach, and then deleted.
-    at(90);
-    release_cluster(&core, "r", "alpha").await.unwrap();
-    assert_eq!(step(&core, "alpha").await, State::Releasing);
-    for node in names(&core, "alpha").await {
-        put(&core, &node, |record| {
-            record.node.state = NodeState::Available;
-            record.node.claim = None;
-        })
-        .await;
-    }
-    prove(&core).await;
-    assert_eq!(step(&core, "alpha").await, State::Released);
-    let record = cluster(&core, "alpha").await;
-    let mut tx = core.store.write().await.unwrap();
-    tx.delete_cluster(&record).await.unwrap();
-    tx.commit().await.unwrap();
-    at(180);
-    manager.refuses.store(false, Ordering::Relaxed);
-    restarted(&core, &manager).run(&core).await;
-    assert_eq!(core.store.count_open_breaches().await.unwrap(), 0);
-
-    at(200);
-    let (acme, bolt) = (
-        in_usage("acme", (60, Some(90)), 30),
-        in_usage("bolt", (60, Some(180)), 120),
-    );
-    for (customer, own) in [("acme", &acme), ("bolt", &bolt)] {
-        let scope = Scope::Customer(customer.into());
-        assert_eq!(&usage(&core, scope, start, &all).await, own);
-    }
-    let of = |customer: &str, cluster: &str| v1::ListUsageBreachesRequest {
-        customer: customer.into(),
-        cluster: cluster.into(),
-        ..all.clone()
-    };
-    assert_eq!(usage(&core, Scope::Site, start, &of("acme", "")).await, acme);
-    assert_eq!(usage(&core, Scope::Site, start, &of("", "clusters/beta")).await, bolt);
-    let foreign = usage(&core, Scope::Customer("bolt".into()), start, &of("", "clusters/alpha")).await;
-    assert_eq!(foreign, []);
-    // The part in a period.
-    let later = v1::ListUsageBreachesRequest {
-        start_time: Some(prost_types::Timestamp {
-            seconds: start + 100,
-            nanos: 0,
-        }),
-        ..all.clone()
-    };
-    // The check before the repair found the ports of alpha, which are no cluster's any more.
-    let mut part = in_usage("bolt", (60, Some(180)), 80);
-    part.push(("open-default".into(), String::new(), String::new(), 180, Some(180), 0));
-    part.sort();
-    assert_eq!(usage(&core, Scope::Site, start, &later).await, part);
 }

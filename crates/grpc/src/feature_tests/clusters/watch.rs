@@ -2,16 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
+mod agreement;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use prost::Message as _;
-use rackwright_api::v1;
 use rackwright_control::clusters::faults::Watch;
 use rackwright_control::clusters::network::{deployment, fact};
 use rackwright_control::clusters::reserve;
-use rackwright_control::testing::{BmcPorts, Schedule, bmc_listed, run_round};
+use rackwright_control::testing::{Schedule, run_round};
 use rackwright_fabric::{Applied, FabricError, FabricManager, Fence, Inspection, Reading};
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
@@ -25,7 +25,7 @@ use rackwright_lifecycle::cluster::{LINK_GRACE_S, Network, State, Wait};
 use rackwright_lifecycle::{NodeId, Timestamp};
 use rackwright_planner::cabling;
 use rackwright_site::model::{Cable, Port, Site};
-use rackwright_store::{AuditFilter, NetworkTest, Scope, SiteFile};
+use rackwright_store::{NetworkTest, Scope, SiteFile};
 
 use super::{
     FABRIC, build, check, cluster, ended, fabric, hall, hand_over, names, prove, put, site, site_with_other_ports,
@@ -328,107 +328,6 @@ async fn a_replaced_adapter_degrades_its_cluster_and_the_words_name_the_port_gui
     );
     prove(&stage.core).await;
     assert_eq!(step(&stage.core, "alpha").await, State::Ready);
-}
-
-/// The agent's report of one adapter, accepted by an inspection or new since the last boot of the agent.
-async fn report(stage: &Stage, node: &str, port: Guid, is_accepted: bool) {
-    let inventory = v1::Inventory {
-        hcas: vec![v1::Hca {
-            pci_address: "0000:17:00.0".into(),
-            ports: vec![v1::HcaPort {
-                port_guid: port.to_string(),
-                ..v1::HcaPort::default()
-            }],
-            ..v1::Hca::default()
-        }],
-        ..v1::Inventory::default()
-    };
-    let node = NodeId::stored(node);
-    let mut tx = stage.core.store.write().await.unwrap();
-    tx.save_inventory(&node, &inventory.encode_to_vec()).await.unwrap();
-    if is_accepted {
-        tx.expect_inventory(&node).await.unwrap();
-    }
-    let mut readings = tx.node(&node).await.unwrap().readings;
-    let now = clock::now();
-    readings.boot = Some(("boot".into(), now));
-    readings.inventory = rackwright_lifecycle::Reading::Known { value: (), at: now };
-    tx.save_readings(&node, &readings, now).await.unwrap();
-    tx.commit().await.unwrap();
-}
-
-/// The words after the comparison: why the replaced adapter of the cluster's node is not confirmed.
-async fn disagreement(stage: &Stage) -> String {
-    stage.look(&[]).await;
-    assert_eq!(step(&stage.core, "alpha").await, State::Degraded);
-    let Wait::LinkFault { fault, .. } = cluster(&stage.core, "alpha").await.wait else {
-        panic!("another wait");
-    };
-    let (_, why) = fault.split_once("; not confirmed by agreement: ").unwrap();
-    why.to_owned()
-}
-
-#[tokio::test]
-async fn a_replaced_adapter_that_agent_bmc_and_fabric_agree_about_needs_no_site_file() {
-    let stage = Stage::with_settings("adapters: {confirm: agreement}, ").await;
-    let core = &stage.core;
-    build(core, "alpha", "bolt", 1).await;
-    let node = first(core, "alpha").await;
-    let id = stage.site.node_named(&node).unwrap();
-    let hca = stage.site.sku_of(id).hcas[3].name.to_string();
-    let (_, other) = with_other_ports(&hca);
-    let guid = |site: &Site| site.node(id).port_guids[3].and_then(Guid::new).unwrap();
-    let (former, new) = (guid(&stage.site), guid(&other));
-    let (version, _) = core.sites.current(&core.store).await.unwrap().unwrap();
-    *stage.played.replaced.lock().unwrap() = Some(other);
-
-    // The fabric alone is no agreement, nor is it with the agent alone.
-    let no_slot = format!("no inspection has accepted the former port {former}, so its PCI slot is unknown");
-    assert_eq!(disagreement(&stage).await, no_slot);
-    report(&stage, &node, former, true).await;
-    let still = format!("the agent still reports the former port {former}");
-    assert_eq!(disagreement(&stage).await, still);
-    report(&stage, &node, new, false).await;
-    let node_id = NodeId::stored(node.as_str());
-    bmc_listed(core, &node_id, BmcPorts::Listed(BTreeSet::new()));
-    let silent = "the BMC lists no port GUIDs, which is no agreement";
-    assert_eq!(disagreement(&stage).await, silent);
-    assert_eq!(core.store.site_version().await.unwrap(), version);
-
-    bmc_listed(core, &node_id, BmcPorts::Listed([new].into()));
-    stage.look(&[]).await;
-    let (confirmed, site) = core.sites.current(&core.store).await.unwrap().unwrap();
-    assert_eq!((confirmed, guid(&site)), (version + 1, new));
-    let message =
-        format!("node {node}: port {new} of {hca} is confirmed in place of {former}: agent, BMC and fabric agree");
-    let events = stage.events().await;
-    let confirmations = events.iter().filter(|(kind, _)| kind == "fabric.adapter-confirmed");
-    assert_eq!(
-        confirmations.map(|(_, message)| message).collect::<Vec<_>>(),
-        [&message]
-    );
-    let audit = core.store.audit(&AuditFilter::default(), 0, 1000).await.unwrap();
-    let record = audit.iter().find(|row| row.method == "local/confirm-adapters").unwrap();
-    assert!(record.record.contains(&message), "{}", record.record);
-
-    // The cluster is degraded until the port has the key.
-    stage.look(&[]).await;
-    assert_eq!(step(core, "alpha").await, State::Degraded);
-    assert_eq!(cluster(core, "alpha").await.wait, Wait::Partition);
-    let events = core.store.events(&Scope::Site, 0, "clusters/alpha", 100).await.unwrap();
-    let words = format!("the partition of alpha gets the ports of the site: {node}: port {new} of {hca} ");
-    let change = events.iter().find(|event| event.kind == "cluster.ports").unwrap();
-    assert!(change.message.starts_with(&words), "{}", change.message);
-    prove(core).await;
-    assert_eq!(step(core, "alpha").await, State::Ready);
-
-    // The operator's files still have the former port: the confirmation holds.
-    apply_site(core, "again", &format!("{}# as before\n", self::site(NODES)))
-        .await
-        .unwrap();
-    let (_, site) = core.sites.current(&core.store).await.unwrap().unwrap();
-    assert_eq!(guid(&site), new);
-    assert_eq!(step(core, "alpha").await, State::Ready);
 }
 
 #[tokio::test]
