@@ -51,6 +51,7 @@ test: deps ## Everything: format, lints, licences, all tests, the real machines 
 	@$(call took,web console) $(MAKE) --no-print-directory web-check test-provider test-foreign-clients
 	@$(call took,lints and build with images) $(MAKE) --no-print-directory -j2 linted-build images
 	@$(call took,testing) cargo nextest run --locked --workspace --cargo-profile $(PROFILE)
+	@$(call took,testing with dumps of real fabrics) $(MAKE) --no-print-directory $(if $(DUMPS),test-fabrics,without-fabrics)
 	@$(call took,testing with OpenSSL) $(MAKE) --no-print-directory test-platform-tls
 	@$(call took,fuzzing) $(MAKE) --no-print-directory fuzz FUZZ_SEED=1
 
@@ -86,6 +87,18 @@ test-spread: deps ramdisk-cloud netboot ## Four emulated machines write one imag
 	cargo build --locked --workspace --bins --profile $(PROFILE)
 	cargo nextest run --locked --workspace --cargo-profile $(PROFILE) --ignore-default-filter \
 	  -E 'package(rackwright-tests) & binary(spread)'
+
+# Dumps of real fabrics, FABRICS/*.ibnetdiscover: they are no part of the repository.
+FABRICS ?= ../shared/fabrics
+DUMPS = $(wildcard $(FABRICS)/*.ibnetdiscover)
+
+.PHONY: test-fabrics without-fabrics
+test-fabrics: deps ## The tests that read dumps of real fabrics, FABRICS/*.ibnetdiscover (part of `make test` if there are any)
+	RACKWRIGHT_FABRICS=$(abspath $(FABRICS)) cargo nextest run --locked --workspace --cargo-profile $(PROFILE) \
+	  --run-ignored only -E 'binary(/^(fabric_dump|fabric_structure|irregular_dumps)$$/)'
+
+without-fabrics:
+	@echo 'test: NOT RUN: the 3 tests of `make test-fabrics`: there is no $(FABRICS)/*.ibnetdiscover' >&2
 
 # Seeds of `make simulation`. `make test` runs 150 of the nodes and 40 of the clusters.
 SEEDS ?= 2000

@@ -1,6 +1,7 @@
 //! 300 small halls, each made irregular by taking parts away and adding parts. `site validate` names exactly these
 //! parts with their cost, placement is as good as an exact solver, and every cluster routes all its traffic on cables that
-//! are there.
+//! are there. The hall that the planner makes of the site file is compared with the parts that the small hall has, so that
+//! the solver does not take over what the reading of the file loses.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
@@ -9,15 +10,16 @@ mod irregular_common;
 mod placement_common;
 mod small_hall;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use irregular_common::{read, sound};
 use placement_common::{Dice, exact};
-use rackwright_placement::{ClusterId, CustomerId, Request, SkuId};
+use rackwright_placement::{Bandwidth, ClusterId, CustomerId, Request, SkuId};
 use rackwright_planner::planner::{Planner, Refused};
 use rackwright_site::file::Source;
 use rackwright_site::finding::Severity;
-use small_hall::SmallHall;
+use small_hall::{SURVIVES_FEED_LOSS, SmallHall};
 
 const HALLS: u64 = 300;
 
@@ -50,15 +52,38 @@ fn compare_warnings(seed: u64, hall: &SmallHall) {
     }
 }
 
+/// A request of one of the two customers, of which one has the promise to survive the loss of a feed. Half of the requests
+/// are non-blocking.
 fn wish(dice: &mut Dice, number: u64, most: u64) -> Request {
     let nodes = dice.roll(1, most) as u32;
-    Request::plain(ClusterId(number), CustomerId(0), SkuId(0), nodes)
+    let customer = CustomerId(dice.roll(0, 1) as u32);
+    let bandwidth = match dice.roll(0, 3) {
+        0 => Bandwidth::Ratio { down: 2, up: 1 },
+        1 => Bandwidth::BestEffort,
+        _ => Bandwidth::FULL,
+    };
+    Request {
+        bandwidth,
+        ..Request::plain(ClusterId(number), customer, SkuId(0), nodes)
+    }
 }
 
+/// The request with the promise of its customer, as the hall's own site file gives it.
+fn promised(request: &Request) -> Request {
+    Request {
+        survives_feed_loss: request.customer.0 == SURVIVES_FEED_LOSS,
+        ..request.clone()
+    }
+}
+
+/// The last requests, counted by what they ask for and by the answer.
+type Asked = BTreeMap<(String, bool, &'static str), u32>;
+
 /// Some clusters come, some go, and the answer to a last request becomes an instance for the solver.
-fn place(seed: u64, hall: &SmallHall, dice: &mut Dice) -> String {
+fn place(seed: u64, hall: &SmallHall, dice: &mut Dice, asked: &mut Asked) -> String {
     let site = read(&hall.text());
     let mut planner = Planner::new(&site).unwrap();
+    hall.compare(planner.hall());
     let nodes = hall.node_count();
     for number in 0..dice.roll(0, 4) {
         let request = wish(dice, number, nodes / 2);
@@ -67,14 +92,26 @@ fn place(seed: u64, hall: &SmallHall, dice: &mut Dice) -> String {
             planner.release(ClusterId(number)).unwrap();
         }
     }
+    for placement in planner.hall().clusters().values() {
+        assert_eq!(placement.request, promised(&placement.request), "hall {seed}");
+    }
     let request = wish(dice, 100, nodes);
     let before = planner.hall().clone();
     let answer = match planner.place(request.clone()) {
         Ok(placement) => Ok(placement.units.len()),
         Err(Refused::Placement(refusal)) => Err(refusal.proven),
-        Err(other) => panic!("hall {seed}: power and cooling suffice for all nodes: {other}"),
+        Err(other) => panic!("hall {seed}: placement knows every limit of the hall: {other}"),
     };
     sound(&planner, &site);
+    let request = promised(&request);
+    let is_placed = if answer.is_ok() { "placed" } else { "refused" };
+    *asked
+        .entry((
+            format!("{:?}", request.bandwidth),
+            request.survives_feed_loss,
+            is_placed,
+        ))
+        .or_default() += 1;
     exact::instance(seed, &before, &request, answer)
 }
 
@@ -88,7 +125,7 @@ fn a_regular_small_hall_has_no_warning() {
 
 #[test]
 fn three_hundred_irregular_halls_are_named_placed_and_routed() {
-    let mut kinds = std::collections::BTreeMap::<&str, u32>::new();
+    let (mut kinds, mut asked) = (BTreeMap::<&str, u32>::new(), Asked::new());
     let mut instances = Vec::new();
     for seed in 0..HALLS {
         let mut dice = Dice::new(seed);
@@ -97,12 +134,17 @@ fn three_hundred_irregular_halls_are_named_placed_and_routed() {
             *kinds.entry(kind).or_default() += 1;
         }
         compare_warnings(seed, &hall);
-        instances.push(place(seed, &hall, &mut dice));
+        instances.push(place(seed, &hall, &mut dice, &mut asked));
     }
-    println!("{kinds:?}");
+    println!("{kinds:?}\n{asked:?}");
     // Every kind of change occurs often enough to be tried beside the others.
     assert_eq!(kinds.len(), small_hall::KINDS.len(), "{kinds:?}");
     assert!(kinds.values().all(|count| *count >= 20), "{kinds:?}");
+    // Three bandwidths, with and without the promise, placed and refused.
+    assert!(
+        asked.len() == 12 && asked.values().all(|count| *count >= 10),
+        "{asked:?}"
+    );
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     exact::compare(folder, "irregular-halls.jsonl", &instances);
 }

@@ -296,6 +296,11 @@ fn generated() -> String {
 fn a_wrong_value_that_many_items_use_is_one_finding() {
     for (from, to, what) in [
         ("psus: {count: 6", "psus: {count: 0", "`0` is out of range"),
+        (
+            "psus: {count: 6, watts: 3300, needed: 4}",
+            "psus: 0",
+            "this must be a mapping",
+        ),
         ("hcas: [mlx5_0", "hcas: [mlx5/0", "the name `mlx5/0` contains '/'"),
         ("kind: rack-pdu", "kind: rack-pud", "`rack-pud` is not a known value"),
         ("feed: A", "feed: AB", "`AB` is not a feed letter"),

@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+mod known;
+
 use crate::placement_common::Dice;
 
 /// Number of HCAs of a node in the compute fabric, and of leaves in a unit.
@@ -28,6 +30,14 @@ pub const KINDS: &[&str] = &[
 
 /// Comes after all other changes of a hall, and leaves the units as these made them.
 const EXCHANGED: &str = "exchanged rails";
+
+/// Maximum draw of a node, in watts.
+const NODE_WATTS: u64 = 10_200;
+/// Maximum draw of a storage server, in watts.
+const STORE_WATTS: u64 = 1_000;
+
+/// The customer whose clusters survive the loss of a feed, by its place in the site file. The other one has no promise.
+pub const SURVIVES_FEED_LOSS: u32 = 1;
 
 /// A warning that a change causes.
 #[derive(Debug, Clone)]
@@ -74,9 +84,13 @@ pub struct SmallHall {
     has_storage: bool,
     /// Leaves with a cable to the leaf of another unit.
     between_leaves: Option<(Leaf, Leaf)>,
+    /// Capacity of each of the two feeds, in watts. One feed must carry every cluster that survives the loss of the other.
+    feed_watts: u64,
     /// Nodes that a change has damaged already.
     touched: BTreeSet<u64>,
     expected: Vec<Expected>,
+    /// Warnings about nodes that stay in their unit, which gives fewer nodes to non-blocking clusters. Each with the unit.
+    impaired: Vec<(u64, Expected)>,
 }
 
 fn leaf_name((unit, rail): Leaf) -> String {
@@ -104,8 +118,10 @@ impl SmallHall {
             has_spare_leaf: false,
             has_storage: false,
             between_leaves: None,
+            feed_watts: 6_000_000,
             touched: BTreeSet::new(),
             expected: Vec::new(),
+            impaired: Vec::new(),
         };
         for node in 1..=hall.regular_nodes() {
             for rail in 0..RAILS {
@@ -149,8 +165,10 @@ impl SmallHall {
         self.regular_nodes() + self.delivered
     }
 
-    /// Makes one to five changes, and returns their kinds.
+    /// Makes one to five changes, and returns their kinds. Gives most halls scarce power.
     pub fn change(&mut self, dice: &mut Dice) -> Vec<&'static str> {
+        // With both feeds a node draws half of its power from each.
+        self.feed_watts = NODE_WATTS * self.regular_nodes() * dice.roll(40, 130) / 100;
         let mut kinds = Vec::new();
         for _ in 0..dice.roll(1, 4) {
             let kind = KINDS[dice.next() as usize % (KINDS.len() - 1)];
@@ -190,20 +208,18 @@ impl SmallHall {
             "node without one cable" => self.untouched(dice).is_some_and(|node| {
                 let rail = dice.roll(0, RAILS - 1);
                 let leaf = self.down.remove(&(node, rail)).unwrap();
-                self.expected.push(Expected::new(
-                    format!("node n{node:02} has no cable to {}", leaf_name(leaf)),
-                    "the node has 1 of 2 rails and joins no non-blocking cluster",
-                ));
+                let begins = format!("node n{node:02} has no cable to {}", leaf_name(leaf));
+                let cost = "the node has 1 of 2 rails and joins no non-blocking cluster, so ";
+                self.impaired.push((leaf.0, Expected::new(begins, cost)));
                 true
             }),
             EXCHANGED => self.untouched(dice).is_some_and(|node| {
                 let [a, b] = [0, 1].map(|rail| self.down[&(node, rail)]);
                 self.down.insert((node, 0), b);
                 self.down.insert((node, 1), a);
-                self.expected.push(Expected::new(
-                    format!("node n{node:02} has HCA mlx5_0 of rail 0 at {} of rail 1", leaf_name(b)),
-                    "1 more HCA at the leaf of another rail: the node joins no non-blocking cluster",
-                ));
+                let begins = format!("node n{node:02} has HCA mlx5_0 of rail 0 at {} of rail 1", leaf_name(b));
+                let cost = "1 more HCA at the leaf of another rail: the node joins no non-blocking cluster, so ";
+                self.impaired.push((b.0, Expected::new(begins, cost)));
                 true
             }),
             "node without PSUs" => self.untouched(dice).is_some_and(|node| {
@@ -301,48 +317,83 @@ impl SmallHall {
     /// The warnings of all changes.
     pub fn expected(&self) -> Vec<Expected> {
         let mut expected = self.expected.clone();
+        expected.extend(self.impaired.iter().map(|(unit, one)| {
+            let (cost, gives) = (&one.has, self.gives(*unit));
+            Expected::new(one.begins.clone(), format!("{cost}{gives}"))
+        }));
         expected.extend((1..=self.units()).filter_map(|unit| self.expected_of_uplinks(unit)));
         expected.extend((1..=self.pods).filter_map(|pod| self.expected_of_cores(pod)));
+        let (load, most) = (self.feed_load(), self.feed_watts);
+        let feeds = ["a", "b"].into_iter().filter(|_| load > most);
+        expected.extend(feeds.map(|feed| {
+            let begins = format!("the load of utility-{feed} is up to {load} W");
+            Expected::new(begins, format!("but the capacity is {most} W"))
+        }));
         expected
     }
 
-    /// Nodes of a unit that are placed there.
-    fn placed_in(&self, unit: u64) -> u64 {
-        let is_placed = |node: &u64| {
-            let leaves = (0..RAILS).filter_map(|rail| self.down.get(&(*node, rail)));
-            let units: BTreeSet<u64> = leaves.map(|leaf| leaf.0).collect();
-            units.iter().eq([&unit]) && !self.without_psus.contains(node)
-        };
-        (1..=self.regular_nodes()).filter(is_placed).count() as u64
+    /// The most that all machines draw from one of the two feeds, in watts.
+    fn feed_load(&self) -> u64 {
+        let nodes = self.node_count() - self.without_psus.len() as u64;
+        let stores = if self.has_storage { 3 } else { 0 };
+        (nodes * NODE_WATTS + stores * STORE_WATTS) / 2
     }
 
-    /// Nodes of a unit with each rail at the leaf of the rail.
-    fn whole_in(&self, unit: u64) -> u64 {
-        let is_whole = |node: &u64| {
-            (0..RAILS).all(|rail| self.down.get(&(*node, rail)) == Some(&(unit, rail)))
-                && !self.without_psus.contains(node)
+    /// The unit in which a node is placed. `None`: no cluster gets the node.
+    fn placed_at(&self, node: u64) -> Option<u64> {
+        let leaves = (0..RAILS).filter_map(|rail| self.down.get(&(node, rail)));
+        let units: BTreeSet<u64> = leaves.map(|leaf| leaf.0).collect();
+        let is_of_one = units.len() == 1 && !self.without_psus.contains(&node);
+        units.into_iter().next().filter(|_| is_of_one)
+    }
+
+    /// Whether each rail of a node is at the leaf of the rail in one unit.
+    fn is_whole(&self, node: u64) -> bool {
+        let unit = self.placed_at(node);
+        unit.is_some_and(|unit| (0..RAILS).all(|rail| self.down.get(&(node, rail)) == Some(&(unit, rail))))
+    }
+
+    /// Whether a unit has its link to a spine on every rail.
+    fn has_uplink(&self, unit: u64, spine: u64) -> bool {
+        (0..RAILS).all(|rail| self.up.contains(&((unit, rail), spine)))
+    }
+
+    fn uplinks_of(&self, unit: u64) -> u64 {
+        (1..=self.hosts).filter(|spine| self.has_uplink(unit, *spine)).count() as u64
+    }
+
+    /// Links of a spine to cores that the pod has on every rail.
+    fn core_links_of(&self, pod: u64, spine: u64) -> u64 {
+        let is_whole = |core: &u64| (0..RAILS).all(|cable| self.top.contains(&(pod, spine, *core, cable)));
+        (1..=self.cores).filter(is_whole).count() as u64
+    }
+
+    /// The words about the nodes of a unit that a non-blocking cluster can get.
+    fn gives(&self, unit: u64) -> String {
+        let placed = (1..=self.regular_nodes()).filter(|node| self.placed_at(*node) == Some(unit));
+        let (mut nodes, mut whole) = (0, 0);
+        for node in placed {
+            nodes += 1;
+            whole += u64::from(self.is_whole(node));
+        }
+        let (gives, of) = (self.uplinks_of(unit).min(whole), self.hosts.min(nodes));
+        // A unit without a number has the name of its first leaf.
+        let has_number = (0..RAILS).any(|rail| !self.leaves_without_unit.contains(&(unit, rail)));
+        let name = if has_number {
+            format!("su{unit:02}")
+        } else {
+            leaf_name((unit, 0))
         };
-        (1..=self.regular_nodes()).filter(is_whole).count() as u64
+        format!("unit {name} gives {gives} of {of} non-blocking nodes")
     }
 
     fn expected_of_uplinks(&self, unit: u64) -> Option<Expected> {
-        let is_whole = |spine: &u64| (0..RAILS).all(|rail| self.up.contains(&((unit, rail), *spine)));
-        let links = (1..=self.hosts).filter(is_whole).count() as u64;
-        let (nodes, whole, all) = (self.placed_in(unit), self.whole_in(unit), self.hosts);
-        let cost = format!(
-            "unit su{unit:02} gives {} of {} non-blocking nodes",
-            whole.min(links),
-            nodes.min(all)
-        );
-        (links < all).then(|| Expected::new(format!("leaf-{unit:02}-"), cost))
+        let lacks_some = self.uplinks_of(unit) < self.hosts;
+        lacks_some.then(|| Expected::new(format!("leaf-{unit:02}-"), self.gives(unit)))
     }
 
     fn expected_of_cores(&self, pod: u64) -> Option<Expected> {
-        let mut kept = 0;
-        for spine in 1..=self.hosts {
-            let is_whole = |core: &u64| (0..RAILS).all(|cable| self.top.contains(&(pod, spine, *core, cable)));
-            kept += (1..=self.cores).filter(is_whole).count() as u64;
-        }
+        let kept: u64 = (1..=self.hosts).map(|spine| self.core_links_of(pod, spine)).sum();
         let all = self.hosts * self.cores;
         let cost = format!("pod {pod} keeps {kept} of {all} links to other pods on each rail");
         (kept < all).then(|| Expected::new(format!("spine-{pod}-"), cost))
@@ -351,6 +402,7 @@ impl SmallHall {
     /// The site file.
     pub fn text(&self) -> String {
         let mut text = String::from("site: {name: small}\nrooms:\n- name: hall\ncustomers:\n- {name: acme}\n");
+        text.push_str("- {name: zeta, redundancy: feed-loss}\n");
         self.facility(&mut text);
         self.nodes(&mut text);
         self.switches(&mut text);
@@ -360,7 +412,7 @@ impl SmallHall {
 
     /// One rack for each node, with a strip of each feed that carries the node.
     fn facility(&self, text: &mut String) {
-        let racks = format!("r[01-{:02}]", self.node_count() + 3);
+        let (racks, feed) = (format!("r[01-{:02}]", self.node_count() + 3), self.feed_watts);
         let _ = write!(
             text,
             "racks:
@@ -370,8 +422,8 @@ outlet_layouts:
   outlets:
   - {{name: '[1-4]', phase: [L1, L2, L3, L1], amps: 16}}
 power:
-- {{name: utility-a, kind: utility, feed: A, watts: 6 MW}}
-- {{name: utility-b, kind: utility, feed: B, watts: 6 MW}}
+- {{name: utility-a, kind: utility, feed: A, watts: {feed}}}
+- {{name: utility-b, kind: utility, feed: B, watts: {feed}}}
 - {{name: 'pdu-a-{racks}', kind: rack-pdu, parent: utility-a, rack: '{racks}', volts: 415, amps: 32, phases: 3, outlets: c19-4}}
 - {{name: 'pdu-b-{racks}', kind: rack-pdu, parent: utility-b, rack: '{racks}', volts: 415, amps: 32, phases: 3, outlets: c19-4}}
 "
@@ -384,11 +436,11 @@ power:
             text,
             "skus:
 - name: gpu
-  power: {{typical_watts: 5600, max_watts: 10.2 kW}}
-  psus: {{count: 6, watts: 3300, needed: 4}}
+  power: {{typical_watts: 5600, max_watts: {NODE_WATTS}}}
+  psus: {{count: 6, watts: 3600, needed: 3}}
   height_units: 8
   hcas: [mlx5_0, mlx5_1{storage_hca}]
-- {{name: store, power: {{max_watts: 1 kW}}, psus: {{count: 2, watts: 1000, needed: 1}}, height_units: 2, hcas: [mlx5_0]}}
+- {{name: store, power: {{max_watts: {STORE_WATTS}}}, psus: {{count: 2, watts: 1000, needed: 1}}, height_units: 2, hcas: [mlx5_0]}}
 nodes:
 "
         );
