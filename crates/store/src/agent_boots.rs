@@ -9,7 +9,6 @@ use crate::{Result, Store, WriteTx};
 /// The newest boot of a node into the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentBootRow {
-    /// Id of the node.
     pub node_id: NodeId,
     /// The id of the effect that switched the machine on.
     pub boot: String,

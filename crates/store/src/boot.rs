@@ -34,9 +34,9 @@ pub struct BootStageRow {
 pub struct UnknownMachineRow {
     /// MAC address.
     pub mac: String,
-    /// First seen.
+    /// When the machine first requested a boot.
     pub first_seen: Timestamp,
-    /// Last seen.
+    /// When the machine last requested a boot, or its agent last sent an inventory.
     pub last_seen: Timestamp,
     /// Client architecture.
     pub architecture: String,

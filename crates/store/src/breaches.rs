@@ -26,7 +26,7 @@ pub struct FabricCheckRow {
 /// A breach of isolation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BreachRow {
-    /// Its id.
+    /// Unique. The caller makes it from kind and time.
     pub id: String,
     /// The kind, as the caller names it.
     pub kind: String,

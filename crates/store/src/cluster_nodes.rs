@@ -8,7 +8,6 @@ use crate::error::corrupt;
 use crate::sql::{Row, statement};
 use crate::{Readings, Result, Scope, Store, waits};
 
-/// A node of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterNode {
     /// Id of the node.

@@ -118,7 +118,6 @@ pub struct ClusterRecord {
     pub customer: CustomerId,
     /// The requested cluster.
     pub spec: ClusterSpec,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
     /// The placement: nodes, spares and links by their names in the site file, in the caller's encoding.
     pub placement: String,
@@ -185,7 +184,7 @@ pub struct ClusterHistoryRow {
     pub at: Timestamp,
     /// Microseconds spent in the former state.
     pub spent_us: i64,
-    /// The reason.
+    /// Why the edge was taken, for operators.
     pub reason: String,
 }
 

@@ -9,7 +9,6 @@ use crate::{Result, Scope, Store};
 /// Nodes that have all of these values in common. The words are those of a filter over nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeCount {
-    /// State.
     pub state: String,
     /// "ok", "unknown", "unreachable", "login-refused" or "doubted".
     pub health: String,

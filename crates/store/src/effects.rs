@@ -11,7 +11,6 @@ use crate::{Result, Store, StoreError, WriteTx};
 pub struct EffectRow {
     /// The operation id in the agent's ledger.
     pub id: String,
-    /// Id of the node.
     pub node_id: NodeId,
     /// The node's state at the attempt, by the time at which the node entered that state.
     pub state_since: Timestamp,

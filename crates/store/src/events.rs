@@ -24,7 +24,6 @@ pub struct EventRow {
     pub position: i64,
     /// When it happened.
     pub at: Timestamp,
-    /// Kind.
     pub kind: EventKind,
     /// Resource name of the target.
     pub target: String,

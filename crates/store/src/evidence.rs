@@ -12,7 +12,6 @@ use crate::{Result, Scope, Store, StoreError, WriteTx};
 pub enum Proof {
     /// A validation report.
     Report,
-    /// An erase certificate.
     EraseCertificate,
 }
 

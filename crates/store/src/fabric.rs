@@ -79,7 +79,6 @@ pub struct PartitionRow {
 /// The keys of some clusters, and the fabric as a whole at the same moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionRows {
-    /// The fabric.
     pub fabric: FabricRow,
     /// The keys, by number.
     pub keys: Vec<PartitionRow>,

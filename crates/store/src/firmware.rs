@@ -25,7 +25,6 @@ pub struct FirmwareFileRow {
 /// A node's firmware, as its BMC last reported it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirmwareSeenRow {
-    /// The node.
     pub node: NodeId,
     /// When the BMC was read.
     pub at: Timestamp,
@@ -36,7 +35,6 @@ pub struct FirmwareSeenRow {
 /// A running update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirmwareUpdateRow {
-    /// The node.
     pub node: NodeId,
     /// Digest of the file.
     pub digest: String,

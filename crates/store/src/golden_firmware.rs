@@ -29,7 +29,6 @@ pub struct FirmwareValuesRow {
 pub struct GoldenFirmwareRow {
     /// Derived from SKU and values.
     pub id: String,
-    /// The SKU.
     pub sku: String,
     /// The values, as JSON, as in [`FirmwareValuesRow`].
     pub body: String,

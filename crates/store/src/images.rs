@@ -25,7 +25,6 @@ pub struct ImageRow {
 /// A version of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageVersionRow {
-    /// Id of the image.
     pub image_id: ImageId,
     /// Digest of the disk image: "b3-" and 64 hex digits.
     pub digest: String,
@@ -68,7 +67,6 @@ pub struct ImageVersionBody {
 pub struct UploadRow {
     /// A UUID.
     pub id: String,
-    /// Id of the image.
     pub image_id: ImageId,
     /// The member who began the upload.
     pub owner: String,

@@ -11,7 +11,6 @@ use crate::{Result, Store, WriteTx};
 pub struct NodeNetwork {
     /// Id of the node.
     pub node: NodeId,
-    /// The network.
     pub network: Network,
     /// The network's VLAN at that time.
     pub vlan: u16,

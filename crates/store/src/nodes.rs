@@ -151,7 +151,7 @@ pub struct HistoryRow {
     pub at: Timestamp,
     /// Microseconds spent in the former state.
     pub spent_us: i64,
-    /// The reason.
+    /// Why the edge was taken, for operators.
     pub reason: String,
 }
 

@@ -23,7 +23,6 @@ const RECHECK_US: i64 = minutes(10);
 /// A node's permit for one resource, or its place in the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
-    /// The resource.
     pub resource: Resource,
     /// When the node requested the first permit of its effect.
     pub asked_at: Timestamp,
@@ -38,7 +37,6 @@ pub struct Permit {
 /// A node that requests permits.
 #[derive(Debug, Clone, Copy)]
 pub struct PermitRequest<'a> {
-    /// The node.
     pub node: &'a NodeId,
     /// The customer that it works for; none: no customer in particular.
     pub customer: Option<&'a CustomerId>,
@@ -51,7 +49,6 @@ pub struct PermitRequest<'a> {
 /// Why a node has to wait in line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queued {
-    /// The resource.
     pub resource: Resource,
     /// Permits taken.
     pub taken: u32,

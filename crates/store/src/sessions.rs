@@ -39,7 +39,7 @@ pub struct SessionRow {
     pub id: String,
     /// The keeper of the secret.
     pub kind: SessionKind,
-    /// The member.
+    /// Name of the member.
     pub member: String,
     /// The member's epoch at the login. The session has ended when the member has another epoch.
     pub epoch: u64,
