@@ -84,9 +84,7 @@ impl From<HallError> for ApiError {
 /// The hall at one moment.
 #[derive(Debug, Clone)]
 pub struct HallSnapshot {
-    /// Version of the site.
     pub site_version: i64,
-    /// Version of the hall.
     pub hall_version: i64,
     /// The site at that version.
     pub site: Arc<Site>,

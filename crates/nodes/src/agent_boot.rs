@@ -490,7 +490,6 @@ pub async fn note_second_address(
 pub struct Registration<'a> {
     /// Its machine.
     pub requester: BootRequester<'a>,
-    /// The kernel's boot id.
     pub kernel_boot_id: &'a str,
     /// SHA-256 of the public key.
     pub key_sha256: &'a str,

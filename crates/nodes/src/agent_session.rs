@@ -25,7 +25,6 @@ pub const INVENTORY_MAX: usize = 4 << 20;
 
 /// An agent that asks to be admitted.
 pub struct ArrivingAgent {
-    /// Its node.
     pub node: NodeId,
     /// The claim generation and the boot in its certificate.
     pub of: AgentSession,
@@ -39,7 +38,6 @@ pub struct ArrivingAgent {
     pub secret: Option<bmc_secret::Answer>,
 }
 
-/// An admitted connection.
 pub struct AdmittedConnection {
     /// The agent.
     pub admitted_agent: AdmittedAgent,

@@ -36,7 +36,6 @@ pub struct Watch {
 /// An open fault.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Open {
-    /// The fault.
     pub fault: Fault,
     /// When it was first seen.
     pub since: Timestamp,

@@ -32,7 +32,6 @@ pub enum AgeError {
     /// The file cannot be used.
     #[error("{}: {source}", path.display())]
     File {
-        /// Its path.
         path: PathBuf,
         /// The reason.
         #[source]
