@@ -157,9 +157,6 @@ impl Store {
     }
 
     /// Images with ids after `after`, in the order of their ids, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn images(&self, after: &str, limit: i64) -> Result<Vec<ImageRow>> {
         let sql = "SELECT id, uid, version, created_at, updated_at FROM images WHERE id > $1 ORDER BY id LIMIT $2";
         let query = statement(sql).bind(after).bind(limit);
@@ -172,9 +169,6 @@ impl Store {
     }
 
     /// Versions of an image, newest first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn image_versions(&self, id: &ImageId) -> Result<Vec<ImageVersionRow>> {
         let sql = "SELECT image_id, digest, body, created_at FROM image_versions WHERE image_id = $1 \
                    ORDER BY created_at DESC, digest";
@@ -201,9 +195,6 @@ impl Store {
     }
 
     /// Uploads with an unfinished import, which is begun again after a restart.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn unfinished_imports(&self) -> Result<Vec<UploadRow>> {
         let sql = format!("{SELECT_UPLOADS} JOIN operations o ON o.id = u.operation WHERE o.ended_at IS NULL");
         statement(sql)
@@ -215,9 +206,6 @@ impl Store {
     }
 
     /// Uploads that began before `before`, at most 100.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn old_uploads(&self, before: Timestamp) -> Result<Vec<UploadRow>> {
         let sql = format!("{SELECT_UPLOADS} WHERE u.created_at < $1 LIMIT 100");
         let query = statement(sql).bind(before.0);
@@ -232,9 +220,6 @@ impl Store {
 
 impl WriteTx {
     /// The upload with this owner and idempotency key.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn upload_of_key(&mut self, owner: &str, key: &str) -> Result<Option<UploadRow>> {
         let sql = format!("{SELECT_UPLOADS} WHERE u.owner = $1 AND u.key = $2");
         let query = statement(sql).bind(owner).bind(key);
@@ -287,10 +272,6 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Deletes an upload.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn delete_upload(&mut self, id: &str) -> Result<()> {
         statement("DELETE FROM uploads WHERE id = $1")
             .bind(id)
@@ -357,9 +338,6 @@ impl WriteTx {
     }
 
     /// Digests of all versions of all images, each once. The chunk store must keep their chunks.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn image_digests(&mut self) -> Result<Vec<String>> {
         let rows = statement("SELECT DISTINCT digest FROM image_versions")
             .fetch_all(&mut self.tx)

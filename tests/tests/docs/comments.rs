@@ -176,3 +176,26 @@ impl BootOrder {
     ];
     assert_eq!(found, expected);
 }
+
+/// The lines of `# Errors` above a section that says only that the database failed: the type of the result says this.
+fn empty_errors_sections(text: &str) -> Vec<usize> {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let is_empty = |part: &[&str]| {
+        part[0] == "/// # Errors" && part[1] == "/// The database failed." && !part[2].starts_with("///")
+    };
+    let parts = lines.windows(3).enumerate();
+    parts.filter(|(_, part)| is_empty(part)).map(|(at, _)| at + 1).collect()
+}
+
+#[test]
+fn no_section_about_errors_only_says_that_the_database_failed() {
+    let mut faults = Vec::new();
+    for (path, text) in sources() {
+        let lines = empty_errors_sections(&text);
+        faults.extend(lines.into_iter().map(|line| format!("{}:{line}", path.display())));
+    }
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+    let full = "/// # Errors\n/// The database failed.\n/// `Corrupt`: the row does not parse.\nfn f() {}\n";
+    let empty = "    /// # Errors\n    /// The database failed.\n    #[must_use]\n    fn g() {}\n";
+    assert_eq!(empty_errors_sections(&format!("{full}{empty}")), [5]);
+}

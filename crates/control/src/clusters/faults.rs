@@ -106,9 +106,6 @@ impl Watch {
     }
 
     /// Writes the rows that differ from `before`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn store(&self, tx: &mut WriteTx, before: &Self) -> Result<(), HallError> {
         for id in before.open.keys() {
             if !self.open.contains_key(id) {

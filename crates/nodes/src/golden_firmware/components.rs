@@ -77,9 +77,6 @@ pub struct ComponentReading {
 
 /// Whether the components of a machine have to be read: the BMC offered it at the last identification, or golden values
 /// of the SKU contain components.
-///
-/// # Errors
-/// The database failed.
 pub async fn is_asked(core: &Core, record: &NodeRecord) -> Result<bool, StoreError> {
     if record.identity.attests_components {
         return Ok(true);
