@@ -46,7 +46,6 @@ pub struct Lease {
     pub boot_file: Option<String>,
 }
 
-/// The host.
 #[derive(Debug)]
 pub struct Host {
     socket: UdpSocket,

@@ -12,9 +12,7 @@ use rackwright_store::{EventRow, HistoryRow, Scope, Store};
 /// One phase of one node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Phase {
-    /// Node.
     pub node: String,
-    /// State.
     pub state: State,
     /// The time at which the node entered the state.
     pub since: Timestamp,

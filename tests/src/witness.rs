@@ -16,7 +16,6 @@ const ENDED: &str = "job ended";
 pub struct StartedJobs {
     /// Image writes, complete or not.
     pub writes: usize,
-    /// Erases.
     pub erases: usize,
 }
 

@@ -1,10 +1,14 @@
-//! Checks of the written documents: no unfinished marks, no dead links, every dependency explained.
+//! Checks of the written documents: no unfinished marks, no dead links, every dependency explained, no doc comment that
+//! only repeats a name.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use cargo_metadata::MetadataCommand;
+
+#[path = "docs/comments.rs"]
+mod comments;
 
 /// Marks of unfinished work, put together here so that this file does not hold them.
 const UNFINISHED: &[&str] = &[

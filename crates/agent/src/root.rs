@@ -5,11 +5,8 @@ use std::path::{Path, PathBuf};
 /// The roots of all machine files that the agent reads and writes.
 #[derive(Clone, Debug)]
 pub struct SysRoot {
-    /// `/proc`
     pub proc: PathBuf,
-    /// `/sys`
     pub sys: PathBuf,
-    /// `/dev`
     pub dev: PathBuf,
     /// `/run/rackwright`: the ledger and the agent's identity. Only the agent can read it; a reboot clears it.
     pub state: PathBuf,

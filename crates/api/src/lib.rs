@@ -11,7 +11,6 @@ pub mod google {
     }
 }
 
-/// `rackwright`.
 pub mod rackwright {
     /// `rackwright.v1`.
     #[allow(clippy::all, clippy::unwrap_used, missing_docs)]

@@ -147,7 +147,6 @@ fn chain_line(chain: &AuditChain, after: u64) -> Value {
     })
 }
 
-/// The line of a record.
 fn record_line(record: &AuditRecord) -> Value {
     let time = record.time.unwrap_or_default();
     json!({

@@ -49,7 +49,6 @@ pub enum BackupError {
     /// A file or folder failed.
     #[error("{}: {source}", path.display())]
     File {
-        /// Its path.
         path: PathBuf,
         /// The reason.
         #[source]
@@ -81,12 +80,7 @@ pub enum BackupError {
     },
     /// The folder does not hold a complete backup.
     #[error("{} is not a complete backup: {fault}", folder.display())]
-    Broken {
-        /// The folder.
-        folder: PathBuf,
-        /// The fault.
-        fault: String,
-    },
+    Broken { folder: PathBuf, fault: String },
     /// The settings name a database of another kind than the backup has.
     #[error("the backup has a {backup} database, and the settings name a {settings} database")]
     OtherKind {

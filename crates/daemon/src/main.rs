@@ -61,7 +61,7 @@ enum Command {
     },
     /// Show the login of a node's BMC, also while the control plane is down. An event with the reason is stored first.
     BmcPassword {
-        /// The node.
+        /// Name of the node, such as gpu-001.
         node: String,
         /// The reason, for the event.
         #[arg(long)]

@@ -40,19 +40,16 @@ impl Span {
     /// No time.
     pub const ZERO: Self = Self(0);
 
-    /// Microseconds.
     #[must_use]
     pub const fn micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// Milliseconds.
     #[must_use]
     pub const fn millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1000))
     }
 
-    /// Seconds.
     #[must_use]
     pub const fn seconds(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000_000))

@@ -25,7 +25,6 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub struct TableError {
     /// The number of the line, from 1.
     pub line: usize,
-    /// The fault.
     pub fault: String,
 }
 

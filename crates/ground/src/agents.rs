@@ -224,7 +224,6 @@ impl Agents {
 /// An admitted agent, the source of messages.
 #[derive(Debug, Clone)]
 pub struct AdmittedAgent {
-    /// Its node.
     pub node: NodeId,
     /// The number of its connection.
     pub number: i64,

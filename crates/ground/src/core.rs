@@ -56,7 +56,6 @@ pub struct BootCounts {
 /// Open connections by listener.
 #[derive(Debug, Clone)]
 pub struct Listeners {
-    /// The API.
     pub api: Arc<Connections>,
     /// The image store.
     pub images: Arc<Connections>,

@@ -84,9 +84,7 @@ impl From<HallError> for ApiError {
 /// The hall at one moment.
 #[derive(Debug, Clone)]
 pub struct HallSnapshot {
-    /// Version of the site.
     pub site_version: i64,
-    /// Version of the hall.
     pub hall_version: i64,
     /// The site at that version.
     pub site: Arc<Site>,
@@ -152,9 +150,6 @@ pub fn placement_of(record: &ClusterRecord) -> Result<NamedPlacement, HallError>
 }
 
 /// The clusters that are not released, by id.
-///
-/// # Errors
-/// The database failed.
 pub async fn live(store: &Store) -> Result<Vec<ClusterRecord>, StoreError> {
     let released = rackwright_lifecycle::cluster::State::Released.as_str();
     let filter = vec![rackwright_store::Term::is_not("state", released)];

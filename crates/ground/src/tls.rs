@@ -27,7 +27,6 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
 /// A connection after its handshake.
 #[derive(Debug)]
 pub struct Accepted {
-    /// The stream.
     pub stream: TlsStream<TcpStream>,
     /// Its place among the listener's connections. Keep it as long as the stream.
     pub slot: Slot,

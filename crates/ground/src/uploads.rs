@@ -163,9 +163,6 @@ impl Uploads {
 
 /// Begins imports that no process runs: those of former processes, also of replicas that are gone. A replica skips uploads
 /// without a file here: the replica with the file takes care of them.
-///
-/// # Errors
-/// The database failed.
 pub async fn take_up_imports(core: &Arc<Core>) -> Result<(), StoreError> {
     for upload in core.store.unfinished_imports().await? {
         let is_ours = upload

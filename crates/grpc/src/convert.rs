@@ -128,7 +128,6 @@ pub fn power(reading: &Reading<Power>) -> &'static str {
     }
 }
 
-/// An operation.
 #[must_use]
 pub fn operation(row: &OperationRow, progress: Option<v1::Progress>) -> v1::Operation {
     let failed = row.ended_at.is_some() && row.code != 0;
@@ -191,7 +190,6 @@ pub fn attempt(row: &EffectRow) -> v1::Attempt {
     }
 }
 
-/// An event.
 #[must_use]
 pub fn event(row: EventRow) -> v1::Event {
     v1::Event {
@@ -280,7 +278,6 @@ fn image_format(name: &str) -> v1::ImageFormat {
     }
 }
 
-/// A stage of a boot.
 #[must_use]
 pub fn boot_stage(row: BootStageRow) -> v1::BootStage {
     v1::BootStage {

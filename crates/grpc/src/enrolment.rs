@@ -15,7 +15,7 @@ use super::names;
 /// Fields, each with its fault.
 pub type Faults = Vec<(String, String)>;
 
-/// The default SKU.
+/// The SKU of nodes that are enrolled without one.
 const SKU_DEFAULT: &str = "default";
 /// Longest password, system path and SKU, in bytes.
 const PASSWORD_MAX: usize = 1024;
@@ -200,7 +200,6 @@ pub fn ipmi_password_faults(address: &str, password: &str) -> Faults {
     vec![("spec.bmc.password".into(), fault)]
 }
 
-/// Faults of a SKU.
 #[must_use]
 pub fn sku_faults(sku: &str) -> Faults {
     if sku.len() > SKU_MAX || sku.chars().any(|c| c.is_control() || c == '"') {
@@ -238,7 +237,6 @@ pub fn boot_macs(given: &[String]) -> Result<Vec<String>, ApiError> {
     Ok(macs)
 }
 
-/// Faults of labels.
 #[must_use]
 pub fn label_faults<S: BuildHasher>(labels: &HashMap<String, String, S>) -> Faults {
     let key_ok = |k: &str| {

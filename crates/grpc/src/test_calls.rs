@@ -90,7 +90,6 @@ pub async fn apply_site(core: &Arc<Core>, key: &str, text: &str) -> Result<v1::S
         .await
 }
 
-/// Creates a cluster.
 pub async fn create_cluster(
     core: &Arc<Core>,
     key: &str,
@@ -197,7 +196,6 @@ pub async fn retry_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::
     Clusters(core.clone()).retry(&call, &request.name).await
 }
 
-/// Releases a cluster.
 pub async fn release_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::Operation, ApiError> {
     let request = v1::ReleaseClusterRequest {
         name: format!("clusters/{id}"),

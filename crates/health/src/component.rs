@@ -5,7 +5,6 @@ use std::fmt;
 /// The kind of a component. The order is that of reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A GPU.
     Gpu,
     /// The memory of a GPU, which is replaced with its GPU.
     GpuMemory,
@@ -67,7 +66,6 @@ impl fmt::Display for Kind {
 /// A component of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Component {
-    /// Its kind.
     pub kind: Kind,
     /// What identifies it on its node: a serial number, a GUID or, if neither is known, a place such as a PCI address.
     pub id: String,

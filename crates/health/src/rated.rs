@@ -10,7 +10,6 @@ use crate::table::{Row, TableError, named, rows};
 const FILE: &str = "data/figures.txt";
 const TEXT: &str = include_str!("../data/figures.txt");
 
-/// The kind of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FigureKind {
     /// The maker's data sheet.
@@ -36,7 +35,6 @@ impl fmt::Display for FigureKind {
 pub struct Figure {
     /// The value; a larger one is better.
     pub value: f64,
-    /// Its unit.
     pub unit: String,
     /// Where the value comes from.
     pub source: String,

@@ -28,7 +28,6 @@ pub struct Like {
 pub struct Sample {
     /// Its class.
     pub like: Like,
-    /// Its value.
     pub value: f64,
 }
 
@@ -69,9 +68,7 @@ impl fmt::Display for ThresholdSource {
 /// The least value of a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Threshold {
-    /// The value.
     pub value: f64,
-    /// Its unit.
     pub unit: String,
     /// Where it comes from.
     pub source: ThresholdSource,

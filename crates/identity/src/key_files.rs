@@ -49,7 +49,6 @@ pub enum KeyFileError {
     Io {
         /// The failed action.
         what: &'static str,
-        /// Its path.
         path: PathBuf,
         /// The system's error.
         #[source]
@@ -60,7 +59,6 @@ pub enum KeyFileError {
     Exposed {
         /// File or directory with the wrong mode.
         path: PathBuf,
-        /// Its mode.
         mode: u32,
         /// The required mode.
         wanted: u32,

@@ -25,11 +25,9 @@ impl DeviceIx {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LinkIx(pub u32);
 
-/// The kind of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceKind {
-    /// A switch.
     Switch,
     /// A channel adapter of a server or of storage.
     ChannelAdapter,
@@ -69,7 +67,6 @@ pub enum Role {
 /// One end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortRef {
-    /// The device.
     pub device: DeviceIx,
     /// The port number, from 1.
     pub port: u8,
@@ -112,7 +109,6 @@ impl Port {
 /// A switch, a channel adapter, an aggregation node or a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// The kind.
     pub kind: DeviceKind,
     /// The role of a switch.
     pub role: Role,
@@ -360,7 +356,6 @@ pub enum BuildError {
     /// The device has no port with this number.
     #[error("port {port} does not exist: the device has ports 1 to {ports}")]
     NoSuchPort {
-        /// The port.
         port: u8,
         /// Number of ports of the device.
         ports: u8,

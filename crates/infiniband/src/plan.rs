@@ -8,12 +8,10 @@ use super::model::{Device, DeviceIx, DeviceKind, Fabric, FabricBuilder, LinkIx, 
 use super::name;
 use super::rate::{Rate, Speed, Width};
 
-/// A planned device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedDevice {
     /// The name, unique in the plan. A channel adapter has the form `gpu-093 mlx5_3`, like its future description.
     pub name: String,
-    /// The kind.
     pub kind: DeviceKind,
     /// The role of a switch.
     pub role: Role,
@@ -70,7 +68,6 @@ pub struct PlannedCable {
     pub width: Option<Width>,
 }
 
-/// A fault in a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanFault {
     /// Line in the source file, from 1. 0 if there is no file.

@@ -26,7 +26,6 @@ pub struct GuidPlace {
     pub switch: Option<SwitchPort>,
 }
 
-/// A port of a switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwitchPort {
     /// The node GUID of the switch.

@@ -40,7 +40,6 @@ impl Privilege {
 /// The boot mode of a machine. A boot override includes the mode, and the wrong mode switches many machines over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Firmware {
-    /// UEFI.
     #[default]
     Uefi,
     /// BIOS, or UEFI's compatibility support module.

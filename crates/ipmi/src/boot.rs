@@ -11,7 +11,6 @@ pub enum BootDevice {
     None,
     /// The network, by PXE.
     Pxe,
-    /// A disk.
     Disk,
     /// A CD.
     Cdrom,

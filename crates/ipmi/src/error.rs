@@ -26,7 +26,6 @@ pub enum IpmiError {
     /// Name or password cannot be sent over IPMI.
     #[error("{what} of BMC {bmc} cannot be used over IPMI: {why}")]
     InvalidAccount {
-        /// The BMC.
         bmc: String,
         /// User name or password.
         what: &'static str,
@@ -47,23 +46,16 @@ pub enum IpmiError {
     #[error(
         "BMC {bmc} does not answer over IPMI; check that it has power, its address, and that IPMI over LAN is switched on"
     )]
-    NoAnswer {
-        /// The BMC.
-        bmc: String,
-    },
+    NoAnswer { bmc: String },
     /// The host's name cannot be resolved.
     #[error("the name of BMC {bmc} cannot be resolved; check its address and the name server")]
-    NoSuchHost {
-        /// The BMC.
-        bmc: String,
-    },
+    NoSuchHost { bmc: String },
     /// Name or password are wrong.
     #[error(
         "BMC {bmc} refused user name or password over IPMI; they are not sent again for {hold_s} s, so that the BMC does \
          not lock the account"
     )]
     Refused {
-        /// The BMC.
         bmc: String,
         /// Time during which the same name and password are not sent again, in seconds.
         hold_s: u64,
@@ -74,7 +66,6 @@ pub enum IpmiError {
          that the BMC does not lock the account: set other credentials with `rackwright node update`"
     )]
     LoginSuspended {
-        /// The BMC.
         bmc: String,
         /// Time since the refusal, in seconds.
         ago_s: u64,
@@ -87,7 +78,6 @@ pub enum IpmiError {
          privilege=operator into the address"
     )]
     Privilege {
-        /// The BMC.
         bmc: String,
         /// The requested level.
         privilege: &'static str,
@@ -96,14 +86,10 @@ pub enum IpmiError {
     #[error(
         "BMC {bmc} does not support the cipher suite; put another into the address, such as ?cipher=3 or ?cipher=17"
     )]
-    Cipher {
-        /// The BMC.
-        bmc: String,
-    },
+    Cipher { bmc: String },
     /// All sessions are in use, or another client has the console.
     #[error("BMC {bmc} is busy: {what}")]
     Busy {
-        /// The BMC.
         bmc: String,
         /// The busy resource.
         what: &'static str,
@@ -111,9 +97,7 @@ pub enum IpmiError {
     /// The command did not end within the limit.
     #[error("{command} on BMC {bmc} did not end within {limit_s} s")]
     TimedOut {
-        /// The BMC.
         bmc: String,
-        /// The command.
         command: String,
         /// The limit in seconds.
         limit_s: u64,
@@ -121,9 +105,7 @@ pub enum IpmiError {
     /// The BMC or `ipmitool` refused the command.
     #[error("{command} on BMC {bmc} failed: {words}")]
     Failed {
-        /// The BMC.
         bmc: String,
-        /// The command.
         command: String,
         /// The message of `ipmitool`.
         words: String,
@@ -131,9 +113,7 @@ pub enum IpmiError {
     /// The answer has an unknown form.
     #[error("{command} on BMC {bmc} returned an answer in an unknown form: {answer:?}")]
     Unreadable {
-        /// The BMC.
         bmc: String,
-        /// The command.
         command: String,
         /// The beginning of the answer.
         answer: String,
@@ -144,7 +124,6 @@ pub enum IpmiError {
          none, pxe, disk or cdrom"
     )]
     UnknownBootDevice {
-        /// The BMC.
         bmc: String,
         /// The selector of the boot flags (IPMI 2.0, table 28-14).
         selector: u8,
@@ -152,7 +131,6 @@ pub enum IpmiError {
     /// The BMC accepted a setting but reads back another value.
     #[error("BMC {bmc} accepted {wanted} and reads back {seen}")]
     NotApplied {
-        /// The BMC.
         bmc: String,
         /// The value that was set.
         wanted: String,

@@ -49,7 +49,6 @@ pub struct SelEntry {
     pub at: String,
     /// The sensor of the entry.
     pub sensor: String,
-    /// The event.
     pub event: String,
 }
 

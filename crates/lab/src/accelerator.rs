@@ -17,7 +17,7 @@ const PROBE_DEADLINE: Duration = Duration::from_secs(10);
 pub enum Accelerator {
     /// QEMU's own translator (TCG): works everywhere.
     Emulation,
-    /// KVM.
+    /// The host's CPU, through KVM.
     Kvm,
 }
 

@@ -23,7 +23,6 @@ pub struct Check {
 pub struct Fault {
     /// The fault.
     pub why: String,
-    /// The remedy.
     pub remedy: String,
 }
 

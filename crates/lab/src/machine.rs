@@ -68,7 +68,6 @@ pub struct BmcAccess {
     pub password: SecretString,
     /// `sha256:` and 64 hexadecimal digits of the certificate (DER).
     pub fingerprint: String,
-    /// The certificate, PEM.
     pub certificate_pem: String,
 }
 
@@ -117,7 +116,6 @@ impl Machine {
         &self.inner.hardware.serial
     }
 
-    /// Its firmware.
     pub fn firmware(&self) -> Firmware {
         self.inner.hardware.firmware
     }
@@ -132,7 +130,6 @@ impl Machine {
         self.inner.hardware.tpm
     }
 
-    /// Its BMC.
     pub fn bmc(&self) -> &BmcAccess {
         &self.inner.bmc
     }

@@ -216,7 +216,7 @@ use State::{
     Reclaiming, Validating,
 };
 
-/// The chart.
+/// All edges between the states of a node.
 pub const CHART: &[Row] = &[
     row(Edge::Enrolled, &[Discovered], Inspecting, ""),
     row(

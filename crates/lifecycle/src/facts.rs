@@ -20,7 +20,6 @@ pub enum Reading<T> {
     },
     /// Read.
     Known {
-        /// The value.
         value: T,
         /// When it was read.
         at: Timestamp,
@@ -49,9 +48,7 @@ impl<T> Reading<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Power {
-    /// On.
     On,
-    /// Off.
     Off,
     /// Between the two.
     Changing,

@@ -163,7 +163,7 @@ id_type! {
 }
 
 id_type! {
-    /// The id of an image.
+    /// Chosen by the caller who adds the image. [`check`] has the rules.
     ImageId
 }
 
@@ -173,12 +173,12 @@ id_type! {
 }
 
 id_type! {
-    /// The id of a node.
+    /// Chosen by the caller who enrols the node. [`check`] has the rules.
     NodeId
 }
 
 id_type! {
-    /// The id of a cluster.
+    /// Chosen by the caller who creates the cluster. [`check`] has the rules.
     ClusterId
 }
 

@@ -173,7 +173,6 @@ impl Resource {
 /// One resource that an effect needs, and its bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
-    /// The resource.
     pub resource: Resource,
     /// The number of permits.
     pub room: u32,

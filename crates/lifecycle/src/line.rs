@@ -8,7 +8,6 @@ use crate::time::Timestamp;
 /// The first in line of one customer: its node that has waited longest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueHead {
-    /// The node.
     pub node: NodeId,
     /// The customer that the node works for; empty: no customer, as while it is inspected.
     pub customer: CustomerId,

@@ -42,7 +42,7 @@ pub struct Doubt {
 }
 
 names! {
-    /// The causes of a doubt.
+    /// The events that raise a doubt about the record of a node.
     DoubtCause {
         /// The database was restored from a backup.
         Restored = "restored",
@@ -107,7 +107,6 @@ pub struct Claim {
 /// A node's place in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterClaim {
-    /// The cluster.
     pub cluster: ClusterId,
     /// When the cluster let its nodes be handed over. Until then a node that has passed its own checks waits for the
     /// others.
@@ -153,9 +152,7 @@ pub struct PowerRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PowerGoal {
-    /// On.
     On,
-    /// Off.
     Off,
     /// Seen off, then switched on.
     Cycle,

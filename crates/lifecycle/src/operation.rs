@@ -3,7 +3,6 @@
 use crate::names::names;
 
 names! {
-    /// The kind of an operation.
     #[derive(Default)]
     OperationKind {
         /// A node is enrolled and inspected.

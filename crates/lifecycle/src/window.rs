@@ -37,7 +37,7 @@ pub struct Span {
 pub struct MaintenanceWindow {
     /// Each week.
     pub weekly: Vec<Weekly>,
-    /// Once.
+    /// Spans that do not recur.
     pub once: Vec<Span>,
 }
 

@@ -102,9 +102,6 @@ fn row_of(before: Option<AgentBootRow>, record: &NodeRecord, boot: &EffectRow) -
 
 /// Stores whether the BMC brings the machine the secret of the present boot. Returns false when another boot has become the
 /// present one.
-///
-/// # Errors
-/// The database failed.
 pub async fn note_secret(core: &Core, node: &NodeId, boot: &str, secret: &str) -> Result<bool, StoreError> {
     let mut tx = core.store.write().await?;
     let record = tx.node(node).await?;
@@ -140,9 +137,6 @@ impl LastBoot {
     }
 
     /// What a decision needs about the boots of a node's present state.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn facts(
         &mut self,
         store: &Store,
@@ -195,9 +189,6 @@ const CONTESTED: &str = "two machines answered for this boot of the node, or a m
 
 /// Gives a machine of `node` the plan of the present boot: the token of its agent. It replaces an earlier plan of this
 /// boot. The caller commits the change in either case: a refusal may have contested the boot.
-///
-/// # Errors
-/// The database failed.
 pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &NodeId, requester: BootRequester<'_>) -> Answer<String> {
     let record = tx.node(node).await?;
     if record.node.doubt.is_some() {
@@ -254,9 +245,6 @@ fn plan_holder(row: &AgentBootRow) -> String {
 
 /// Whether firmware of `node` that looks for something to boot is sent to the agent. If firmware looks again after an agent
 /// registered in the same boot, it belongs to a second machine, or the first machine was reset: the boot becomes contested.
-///
-/// # Errors
-/// The database failed.
 pub async fn looks_for_boot(
     core: &Core,
     record: &NodeRecord,
@@ -330,9 +318,6 @@ pub struct MachineEvidence<'a> {
 
 /// Judges a machine's evidence in the boot in which it registered, and stores how it is known. A refused machine has
 /// contested its boot. The caller commits the change in either case.
-///
-/// # Errors
-/// The database failed.
 pub async fn identify(
     core: &Core,
     tx: &mut WriteTx,
@@ -388,9 +373,6 @@ pub async fn identify(
 }
 
 /// How the machine of an effect was known, and the SHA-256 of its last quote. Empty: no TPM identified it.
-///
-/// # Errors
-/// The database failed.
 pub async fn identity_of(store: &Store, effect: &EffectRow) -> Result<(&'static str, String), StoreError> {
     let row = store.agent_boot(&effect.node_id).await?;
     let row = row.filter(|row| {
@@ -405,9 +387,6 @@ pub async fn identity_of(store: &Store, effect: &EffectRow) -> Result<(&'static 
 }
 
 /// Enrols the TPM of a machine after its inspection is accepted, if none is enrolled yet.
-///
-/// # Errors
-/// The database failed.
 pub async fn enrol_tpm(tx: &mut WriteTx, inspected: &NodeRecord, next: &mut NodeRecord) -> Result<(), StoreError> {
     // Locks the node: what a machine shows is also stored under this lock.
     tx.node(&inspected.id).await?;
@@ -468,9 +447,6 @@ async fn contest(
 }
 
 /// Notes that a boot token came back from another address than `given`, the only one it was sent to.
-///
-/// # Errors
-/// The database failed.
 pub async fn note_second_address(
     tx: &mut WriteTx,
     node: &NodeId,
@@ -490,7 +466,6 @@ pub async fn note_second_address(
 pub struct Registration<'a> {
     /// Its machine.
     pub requester: BootRequester<'a>,
-    /// The kernel's boot id.
     pub kernel_boot_id: &'a str,
     /// SHA-256 of the public key.
     pub key_sha256: &'a str,
@@ -510,9 +485,6 @@ impl Registration<'_> {
 
 /// Registers the agent of a node with the token of a plan. The same registration may be repeated, because its answer may be
 /// lost. The caller commits the change in either case: a refusal may have contested the boot.
-///
-/// # Errors
-/// The database failed.
 pub async fn register(tx: &mut WriteTx, token: &TokenRow, agent: Registration<'_>) -> Answer<(NodeId, AgentSession)> {
     let over = "the boot of this token has ended: boot the machine again";
     let Some((node, boot)) = token.body.split_once('/') else {
@@ -570,9 +542,6 @@ pub async fn register(tx: &mut WriteTx, token: &TokenRow, agent: Registration<'_
 }
 
 /// The registration that belongs to the session `of` and to this kernel boot id. The node is locked.
-///
-/// # Errors
-/// The database failed.
 pub async fn admit(
     tx: &mut WriteTx,
     record: &NodeRecord,
@@ -605,9 +574,6 @@ pub async fn admit(
 }
 
 /// The digest of the image that the agent of this session may read now. `None`: it may read no image.
-///
-/// # Errors
-/// The database failed.
 pub async fn readable_image(store: &Store, node: &NodeId, of: &AgentSession) -> Result<Option<String>, StoreError> {
     let record = match store.node(&Scope::Site, node).await {
         Err(StoreError::NotFound { .. }) => return Ok(None),

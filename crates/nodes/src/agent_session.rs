@@ -25,7 +25,6 @@ pub const INVENTORY_MAX: usize = 4 << 20;
 
 /// An agent that asks to be admitted.
 pub struct ArrivingAgent {
-    /// Its node.
     pub node: NodeId,
     /// The claim generation and the boot in its certificate.
     pub of: AgentSession,
@@ -39,7 +38,6 @@ pub struct ArrivingAgent {
     pub secret: Option<bmc_secret::Answer>,
 }
 
-/// An admitted connection.
 pub struct AdmittedConnection {
     /// The agent.
     pub admitted_agent: AdmittedAgent,
@@ -55,9 +53,6 @@ pub struct AdmittedConnection {
 ///
 /// From the commit on, this replica decides by the connection. The connection is remembered before the commit, while the
 /// node is locked: every effect that begins from here on is sent to it.
-///
-/// # Errors
-/// The database failed.
 pub async fn admit_agent(
     core: &Core,
     agent: &ArrivingAgent,
@@ -178,9 +173,6 @@ pub fn connected(hello: &v1::Hello) -> String {
 }
 
 /// Compares an agent's ledger with the open job.
-///
-/// # Errors
-/// The database failed.
 pub async fn compare_ledger(
     core: &Core,
     admitted_agent: &AdmittedAgent,
@@ -208,9 +200,6 @@ pub async fn compare_ledger(
 }
 
 /// Handles a message of an agent.
-///
-/// # Errors
-/// The database failed.
 pub async fn heard(core: &Core, admitted_agent: &AdmittedAgent, message: v1::AgentMessage) -> Result<(), StoreError> {
     core.metrics.note_agent_message();
     let node = &admitted_agent.node;

@@ -83,7 +83,7 @@ pub struct Proof {
 pub enum TpmEvidence {
     /// No TPM, and why an agent could not use the TPM that is there.
     Nothing(String),
-    /// A TPM.
+    /// The proof that its TPM gave.
     Tpm(Box<Proof>),
     /// An answer that proves nothing, and why.
     Wrong(String),

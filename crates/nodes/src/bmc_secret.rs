@@ -78,9 +78,6 @@ pub fn boot_of(record: &NodeRecord, rows: &[EffectRow]) -> Option<AgentSession> 
 
 /// The medium for this part of an address. `None`: the node expects no such boot, or the request does not come from its
 /// BMC's address.
-///
-/// # Errors
-/// The database failed.
 pub async fn medium(core: &Core, node: &NodeId, given: &str, remote: IpAddr) -> Result<Option<Vec<u8>>, StoreError> {
     let record = match core.store.node(&Scope::Site, node).await {
         Err(StoreError::NotFound { .. }) => return Ok(None),

@@ -19,9 +19,6 @@ pub const DIFFER: &str = "drives-differ";
 const WORDS_MAX: usize = 320;
 
 /// The agent's last report of a node's inventory; empty before the first.
-///
-/// # Errors
-/// The database failed.
 pub async fn of_node(core: &Core, node: &NodeId) -> Result<Inventory, StoreError> {
     let bytes = core.store.inventory(node).await?;
     Ok(stored::inventory(node.as_str(), bytes.as_deref())?.unwrap_or_default())
@@ -70,9 +67,6 @@ pub fn known_to_bmc(drive: &DriveInfo) -> KnownDrive {
 }
 
 /// The recorded drives of a node. A node that was inspected before drives were recorded has its inventory of that time.
-///
-/// # Errors
-/// The database failed.
 pub async fn recorded(core: &Core, record: &NodeRecord) -> Result<Vec<DriveList>, StoreError> {
     let mut lists = core.store.drive_lists(&record.id).await?;
     if lists.iter().any(|list| list.source.is_exact()) {
@@ -138,9 +132,6 @@ pub fn differ_event(node: &NodeId, differences: &[Difference], now: Timestamp) -
 
 /// Called when a node's inspection is accepted: its list replaces the former lists of agents and operators. An event
 /// reports the changes since the former list.
-///
-/// # Errors
-/// The database failed.
 pub async fn inspected(tx: &mut WriteTx, node: &NodeId, now: Timestamp) -> Result<(), StoreError> {
     let lists = tx.drive_lists(node).await?;
     let Some(seen) = lists.iter().find(|list| list.source == Source::Reported) else {
@@ -172,9 +163,6 @@ pub async fn inspected(tx: &mut WriteTx, node: &NodeId, now: Timestamp) -> Resul
 
 /// An operator accepts the drives of the agent's last report: they replace the record, and the BMC's differing entries no
 /// longer count. Missing recorded drives are no longer expected. Returns false if no report differed.
-///
-/// # Errors
-/// The database failed.
 pub async fn accept(tx: &mut WriteTx, record: &mut NodeRecord, by: &str, now: Timestamp) -> Result<bool, StoreError> {
     let node = record.id.clone();
     let lists = tx.drive_lists(&node).await?;

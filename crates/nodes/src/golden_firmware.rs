@@ -512,9 +512,6 @@ fn finding(core: &Core, body: &Body, golden: &[GoldenFirmwareRow]) -> Result<Fin
 
 /// Compares the firmware values of a session and stores them: the TPM's values, and the component values read just before.
 /// The inner error states why the machine is refused. The node is locked.
-///
-/// # Errors
-/// The database failed.
 pub async fn judge(
     core: &Core,
     tx: &mut WriteTx,
@@ -561,9 +558,6 @@ pub async fn judge(
 }
 
 /// How a node's firmware compares, and which source measured its components, for `rackwright node explain`.
-///
-/// # Errors
-/// The database failed.
 pub async fn explain(core: &Core, record: &NodeRecord) -> Result<[v1::FactLine; 2], StoreError> {
     let line = |name: &str, value: String, time| v1::FactLine {
         name: name.to_owned(),

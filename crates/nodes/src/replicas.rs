@@ -28,9 +28,6 @@ const LISTED_S: i64 = 24 * 3600;
 ///
 /// An effect that the agent performs goes on and stays open. Every other effect ended with its process. Whether it was done
 /// is unknown, so the next decision looks first.
-///
-/// # Errors
-/// The database failed.
 pub async fn recover(core: &Core) -> Result<(), StoreError> {
     let now = clock::now();
     core.store.record_heartbeat(&core.replica, now).await?;
@@ -135,9 +132,6 @@ async fn compare_agents(core: &Core) -> Result<(), StoreError> {
 }
 
 /// Sends a sign of life, and takes over from dead replicas.
-///
-/// # Errors
-/// The database failed.
 pub async fn round(core: &Core) -> Result<(), StoreError> {
     let now = clock::now();
     // First: a replica that cannot store its own sign of life takes nothing over, least of all from itself.

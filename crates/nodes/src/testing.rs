@@ -18,9 +18,6 @@ pub async fn power_needs(core: &Core, record: &NodeRecord) -> Vec<Need> {
 }
 
 /// Takes those needs, as in the change that begins the effect.
-///
-/// # Errors
-/// The database failed.
 pub async fn power_admit(tx: &mut WriteTx, record: &NodeRecord, needs: &[Need]) -> Result<Option<Wait>, StoreError> {
     admission::admit(tx, record, &[], needs, clock::now()).await
 }

@@ -95,7 +95,7 @@ pub struct LoginSecrets {
 pub struct Answer {
     /// The code that is exchanged for the token.
     pub code: SecretString,
-    /// The state.
+    /// Must equal [`LoginSecrets::state`].
     pub state: SecretString,
     /// The issuer of the answer (RFC 9207), if it is given.
     pub issuer: Option<String>,
@@ -110,7 +110,7 @@ pub struct Person {
     pub subject: String,
     /// The name for a new member. `None`: the token has none, or an address that the provider has not verified.
     pub name: Option<String>,
-    /// The groups.
+    /// The person's groups, by the claim of [`Settings::groups_claim`].
     pub groups: Vec<String>,
 }
 

@@ -179,7 +179,7 @@ enum Cached {
     Failed(Instant, String),
 }
 
-/// The provider.
+/// The connection to the provider, with what was last fetched from it.
 #[derive(Debug)]
 pub(crate) struct Provider {
     issuer: IssuerUrl,

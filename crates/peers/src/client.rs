@@ -106,7 +106,6 @@ impl fmt::Debug for UncheckedFrame {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{agent} at {at} sent what is wrong, and is not asked again in this job: {reason}")]
 pub struct WrongBytes {
-    /// The agent.
     pub agent: ClientIdentity,
     /// Its address.
     pub at: SocketAddr,
@@ -120,7 +119,6 @@ pub enum AskError {
     /// No connection, or it broke. Other agents may have the chunk.
     #[error("{agent} at {at} cannot be reached: {reason}")]
     Unreachable {
-        /// The agent.
         agent: ClientIdentity,
         /// Its address.
         at: SocketAddr,
@@ -130,7 +128,6 @@ pub enum AskError {
     /// The answer was not complete at the deadline.
     #[error("{agent} at {at} did not answer in time")]
     Late {
-        /// The agent.
         agent: ClientIdentity,
         /// Its address.
         at: SocketAddr,
@@ -138,7 +135,6 @@ pub enum AskError {
     /// The agent does not accept the ticket.
     #[error("{agent} refuses: {reason}")]
     Refused {
-        /// The agent.
         agent: ClientIdentity,
         /// Why.
         reason: TicketRefusal,

@@ -34,7 +34,6 @@ pub enum FrameError {
     /// The image has no such chunk.
     #[error("{chunk} is not among the {chunks} chunks of the image")]
     NoChunk {
-        /// The chunk.
         chunk: Chunk,
         /// Chunks with data in the image's index.
         chunks: usize,
@@ -42,7 +41,6 @@ pub enum FrameError {
     /// The buffer has not the length of the chunk.
     #[error("{chunk} has {expected} bytes, but the buffer for it has {found}")]
     Buffer {
-        /// The chunk.
         chunk: Chunk,
         /// Length of the chunk in bytes.
         expected: usize,
@@ -52,7 +50,6 @@ pub enum FrameError {
     /// The frame does not hold the chunk.
     #[error("{chunk}, {digest}: {source}")]
     Wrong {
-        /// The chunk.
         chunk: Chunk,
         /// Its name in the index.
         digest: ChunkDigest,

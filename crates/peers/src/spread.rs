@@ -50,7 +50,6 @@ pub enum ToTable {
     },
     /// A granted chunk came.
     Done {
-        /// The chunk.
         chunk: Chunk,
         /// What the agent holds for others.
         held: Bits,
@@ -61,7 +60,6 @@ pub enum ToTable {
     Unreachable(AgentNo),
     /// An agent sent wrong bytes.
     SentWrongBytes {
-        /// The agent.
         agent: AgentNo,
         /// What it sent.
         reason: String,
@@ -77,7 +75,6 @@ pub enum FromTable {
     Mate(AgentNo, PeerAddress),
     /// A chunk to fetch from outside the rack.
     Granted {
-        /// The chunk.
         chunk: Chunk,
         /// Where it comes from. `None`: the image servers.
         from: Option<(AgentNo, PeerAddress)>,
@@ -114,7 +111,6 @@ pub enum SpreadError {
     /// A chunk could not be taken.
     #[error("{chunk} could not be taken: {source}")]
     Take {
-        /// The chunk.
         chunk: Chunk,
         /// The cause.
         source: io::Error,

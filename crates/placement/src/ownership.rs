@@ -33,12 +33,7 @@ pub enum TakeError {
     Uplink(u32),
     /// A link above a spine is not free.
     #[error("a link above spine {spine} of pod {pod} is not free")]
-    CoreLink {
-        /// The pod.
-        pod: u32,
-        /// The spine.
-        spine: u32,
-    },
+    CoreLink { pod: u32, spine: u32 },
     /// The links do not keep the rule, so the cluster could need links of others.
     #[error(transparent)]
     Shape(#[from] Breach),

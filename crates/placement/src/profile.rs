@@ -58,7 +58,6 @@ impl Profile {
 /// Additional load on a domain after the loss of a feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Rise {
-    /// The domain.
     pub domain: u32,
     /// The lost feed.
     pub feed: u32,

@@ -157,11 +157,9 @@ impl Affinity {
 /// The result for a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// The request.
     pub request: Request,
     /// The nodes in use, by unit and host.
     pub nodes: Vec<NodeId>,
-    /// The spares.
     pub spares: Vec<NodeId>,
     /// The cluster's shares of units, ordered by unit.
     pub units: Vec<UnitShare>,
@@ -176,7 +174,6 @@ pub struct Placement {
 /// A cluster's share of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitShare {
-    /// The unit.
     pub unit: UnitId,
     /// The unit's pod.
     pub pod: PodId,
@@ -191,7 +188,6 @@ pub struct UnitShare {
 /// A cluster's share of the links above a spine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpineShare {
-    /// The pod.
     pub pod: PodId,
     /// Index of the spine in the pod.
     pub spine: u32,
@@ -203,7 +199,6 @@ pub struct SpineShare {
 /// A cluster's load on a power domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerShare {
-    /// The domain.
     pub domain: DomainId,
     /// Load with all feeds alive, in watts.
     pub watts: u64,

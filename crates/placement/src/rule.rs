@@ -38,12 +38,7 @@ pub enum Breach {
     Units,
     /// A spine has too few links to cores.
     #[error("spine {spine} of pod {pod} has too few uplinks")]
-    Spine {
-        /// The pod.
-        pod: u32,
-        /// The spine.
-        spine: u32,
-    },
+    Spine { pod: u32, spine: u32 },
     /// Like [`Breach::Units`], for the pods at this spine.
     #[error("the links above spine {0} do not go to the same cores in all pods")]
     Plane(u32),

@@ -58,7 +58,6 @@ pub struct HallSpec {
     pub more_fabrics: Vec<FabricSpec>,
     /// The pods in order.
     pub pods: Vec<PodSpec>,
-    /// The SKUs.
     pub skus: Vec<SkuSpec>,
     /// The power tree, with utilities as roots.
     pub domains: Vec<DomainSpec>,
@@ -66,7 +65,6 @@ pub struct HallSpec {
     pub cooling: Vec<CoolingSpec>,
     /// Labels for failure domains and other groups that requests refer to.
     pub labels: Vec<LabelSpec>,
-    /// The nodes.
     pub nodes: Vec<NodeSpec>,
     /// The contracted load of customers, in watts. Customers without an entry have no limit.
     pub contracts: BTreeMap<CustomerId, u64>,

@@ -78,7 +78,6 @@ pub struct Fault {
 /// A port of an adapter in the place of a planned one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplacedPort {
-    /// The node.
     pub node: String,
     /// The name of the planned adapter in the SKU.
     pub hca: String,

@@ -12,7 +12,6 @@ pub enum PortsError {
         "switch {switch} cannot be reached at {address}; check the address in the settings and the management network of the switch"
     )]
     Unreachable {
-        /// The switch.
         switch: String,
         /// Its management address.
         address: String,
@@ -23,7 +22,6 @@ pub enum PortsError {
     /// The server at the address did not prove that it is the switch, or refused the control plane.
     #[error("switch {switch} at {address} is not proven: {what}")]
     Unproven {
-        /// The switch.
         switch: String,
         /// Its management address.
         address: String,
@@ -33,7 +31,6 @@ pub enum PortsError {
     /// The connection broke.
     #[error("the connection to switch {switch} broke")]
     Broken {
-        /// The switch.
         switch: String,
         /// The cause.
         #[source]
@@ -42,7 +39,6 @@ pub enum PortsError {
     /// No answer arrived within the limit.
     #[error("switch {switch} did not answer within {seconds} s; check that its management service runs")]
     Timeout {
-        /// The switch.
         switch: String,
         /// The limit in seconds.
         seconds: u64,
@@ -50,7 +46,6 @@ pub enum PortsError {
     /// An answer is longer than the limit.
     #[error("an answer of switch {switch} is longer than {limit} bytes; something else may listen at its address")]
     TooLong {
-        /// The switch.
         switch: String,
         /// The limit in bytes.
         limit: usize,
@@ -58,7 +53,6 @@ pub enum PortsError {
     /// The answer has an unexpected form.
     #[error("switch {switch} sent an invalid answer: {what}")]
     Answer {
-        /// The switch.
         switch: String,
         /// The fault in the answer.
         what: String,
@@ -66,7 +60,6 @@ pub enum PortsError {
     /// The switch refused the request.
     #[error("switch {switch} refused the request: {words}")]
     Refused {
-        /// The switch.
         switch: String,
         /// The switch's reason.
         words: String,
@@ -77,7 +70,6 @@ pub enum PortsError {
          on the switch"
     )]
     Locked {
-        /// The switch.
         switch: String,
         /// The session with the lock.
         holder: String,
@@ -85,7 +77,6 @@ pub enum PortsError {
     /// The switch cannot change several ports at once, or not at all.
     #[error("switch {switch} lacks {what}, so its ports cannot be moved safely; enable it on the switch")]
     Incapable {
-        /// The switch.
         switch: String,
         /// The missing abilities.
         what: &'static str,
@@ -96,40 +87,26 @@ pub enum PortsError {
          `isolated_by` of the switch in the settings"
     )]
     NotIsolated {
-        /// The switch.
         switch: String,
-        /// The port.
         port: String,
         /// The requested network.
         access: Access,
     },
     /// The switch has no such bridge.
     #[error("switch {switch} has no bridge {bridge}; correct `bridge` of the switch in the settings")]
-    NoBridge {
-        /// The switch.
-        switch: String,
-        /// The bridge.
-        bridge: String,
-    },
+    NoBridge { switch: String, bridge: String },
     /// The switch has no such port.
     #[error(
         "switch {switch} has no port {port}; correct the node's `ethernet` in the site file, or add the port to the switch"
     )]
-    NoPort {
-        /// The switch.
-        switch: String,
-        /// The port.
-        port: String,
-    },
+    NoPort { switch: String, port: String },
     /// The port already has a newer document.
     #[error(
         "switch {switch}, port {port}: the port has version {found}, and this change has version {own}: a newer change \
          is in effect"
     )]
     Superseded {
-        /// The switch.
         switch: String,
-        /// The port.
         port: String,
         /// The version on the port.
         found: Version,
@@ -138,17 +115,12 @@ pub enum PortsError {
     },
     /// Another client changed the same ports during several tries.
     #[error("switch {switch}: another program changes the same ports at the same time; only Rackwright may set them")]
-    Contended {
-        /// The switch.
-        switch: String,
-    },
+    Contended { switch: String },
     /// The switch accepted the change, but the port reads back differently.
     #[error("switch {switch}, port {port}: {requested} was set, but the port is in {seen}{}; check the port on the \
              switch", if *.isolated { ", isolated" } else { "" })]
     NotApplied {
-        /// The switch.
         switch: String,
-        /// The port.
         port: String,
         /// The network that was set.
         requested: Access,
@@ -161,10 +133,7 @@ pub enum PortsError {
     #[error(
         "switch {switch} stored the port settings but has not applied them; check that ovs-vswitchd runs on the switch"
     )]
-    NotInEffect {
-        /// The switch.
-        switch: String,
-    },
+    NotInEffect { switch: String },
 }
 
 /// An error with its causes, in one line.

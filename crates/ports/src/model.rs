@@ -122,7 +122,6 @@ pub struct SwitchReading {
 /// A port that must be set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The port.
     pub port: String,
     /// The new network of the port.
     pub access: Access,

@@ -179,7 +179,6 @@ pub enum RedfishError {
     BodyTooLarge {
         /// The request.
         at: Box<Exchange>,
-        /// The limit in bytes.
         limit_bytes: usize,
     },
     /// The answer is nested too deeply or holds too many values.
@@ -195,7 +194,6 @@ pub enum RedfishError {
     EndlessCollection {
         /// The request for the first page beyond the limit.
         at: Box<Exchange>,
-        /// The limit.
         limit: usize,
         /// The counted unit.
         unit: &'static str,
@@ -205,7 +203,6 @@ pub enum RedfishError {
     ForeignLink {
         /// Address of the BMC.
         bmc: String,
-        /// The link.
         link: String,
     },
     /// A redirect leads away from the BMC.
@@ -223,7 +220,6 @@ pub enum RedfishError {
         bmc: String,
         /// The resource.
         path: String,
-        /// The property.
         property: &'static str,
         /// The operation that is impossible without the property.
         consequence: &'static str,
@@ -283,7 +279,6 @@ pub enum RedfishError {
         bmc: String,
         /// The resource.
         path: String,
-        /// The property.
         property: String,
         /// The written value.
         wanted: String,

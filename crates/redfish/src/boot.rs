@@ -24,7 +24,7 @@ pub enum BootTarget {
     Pxe,
     /// The network, by UEFI HTTP Boot.
     UefiHttp,
-    /// The disk.
+    /// The disk: Redfish's target `Hdd`.
     Disk,
     /// A CD, virtual or not.
     Cd,

@@ -72,7 +72,7 @@ pub struct LogInfo {
 pub struct EventLog {
     /// Newest first. Entries without a time come last, by descending id.
     pub entries: Vec<LogEntry>,
-    /// The logs.
+    /// One item for each log service.
     pub logs: Vec<LogInfo>,
     /// Resources that could not be read, or that exceeded a limit.
     pub gaps: Vec<InventoryGap>,

@@ -26,11 +26,9 @@ pub struct Identity {
     pub uuid: Option<String>,
     /// Host name, if the operating system has reported it to the BMC.
     pub host_name: Option<String>,
-    /// BIOS version.
     pub bios_version: Option<String>,
     /// BMC firmware version.
     pub bmc_firmware: Option<String>,
-    /// BMC model.
     pub bmc_model: Option<String>,
     /// Redfish version that the service claims.
     pub redfish_version: Option<String>,

@@ -27,19 +27,15 @@ const MAX_BYTES: usize = 64 << 20;
 pub struct ProcessorInfo {
     /// Link.
     pub path: String,
-    /// Id.
     pub id: String,
     /// `CPU`, `GPU`, …
     pub kind: Option<String>,
     /// Maker.
     pub manufacturer: Option<String>,
-    /// Model.
     pub model: Option<String>,
     /// Serial number.
     pub serial: Option<String>,
-    /// Cores.
     pub cores: Option<u64>,
-    /// Threads.
     pub threads: Option<u64>,
 }
 
@@ -48,7 +44,6 @@ pub struct ProcessorInfo {
 pub struct MemoryInfo {
     /// Link.
     pub path: String,
-    /// Id.
     pub id: String,
     /// Label of the slot.
     pub locator: Option<String>,
@@ -56,11 +51,9 @@ pub struct MemoryInfo {
     pub kind: Option<String>,
     /// Size in MiB.
     pub capacity_mib: Option<u64>,
-    /// Speed in MHz.
     pub speed_mhz: Option<u64>,
     /// Maker.
     pub manufacturer: Option<String>,
-    /// Part number.
     pub part_number: Option<String>,
     /// Serial number.
     pub serial: Option<String>,
@@ -71,11 +64,9 @@ pub struct MemoryInfo {
 pub struct Nic {
     /// Link.
     pub path: String,
-    /// Id.
     pub id: String,
     /// Maker.
     pub manufacturer: Option<String>,
-    /// Model.
     pub model: Option<String>,
     /// Serial number.
     pub serial: Option<String>,
@@ -92,11 +83,9 @@ pub struct Nic {
 pub struct DriveInfo {
     /// Link.
     pub path: String,
-    /// Id.
     pub id: String,
     /// Maker.
     pub manufacturer: Option<String>,
-    /// Model.
     pub model: Option<String>,
     /// Serial number.
     pub serial: Option<String>,
@@ -120,21 +109,16 @@ pub struct InventoryGap {
 /// The complete inventory. Empty sockets, slots and bays are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct BmcInventory {
-    /// Processors.
     pub processors: Vec<ProcessorInfo>,
     /// Memory modules.
     pub memory: Vec<MemoryInfo>,
     /// Network adapters and interfaces.
     pub nics: Vec<Nic>,
-    /// Drives.
     pub drives: Vec<DriveInfo>,
-    /// Power supplies.
     pub power_supplies: Vec<PartInfo>,
-    /// Fans.
     pub fans: Vec<PartInfo>,
     /// Links of the sensors.
     pub sensors: Vec<String>,
-    /// Firmware.
     pub firmware: Vec<FirmwareInfo>,
     /// Resources that could not be read.
     pub gaps: Vec<InventoryGap>,

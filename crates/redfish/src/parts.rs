@@ -17,9 +17,7 @@ use crate::views::System;
 pub struct FirmwareInfo {
     /// Link.
     pub path: String,
-    /// Id.
     pub id: String,
-    /// Name.
     pub name: Option<String>,
     /// Version as the BMC writes it.
     pub version: Option<String>,
@@ -36,7 +34,6 @@ pub struct PartInfo {
     pub id: String,
     /// Maker.
     pub manufacturer: Option<String>,
-    /// Model.
     pub model: Option<String>,
     /// Serial number.
     pub serial: Option<String>,

@@ -17,7 +17,6 @@ const DATABASES_MAX: usize = 32;
 /// Most certificates of a database that are read.
 const CERTIFICATES_MAX: usize = 128;
 
-/// The state of Secure Boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SecureBootState {
     /// Whether it applies from the next start; none if the BMC does not report it.

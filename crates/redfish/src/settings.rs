@@ -16,9 +16,7 @@ use crate::quirks::QuirkSet;
 pub struct BmcTarget {
     /// `https://host:port/base` or a bare host; see [`BmcAddress::parse`](crate::BmcAddress::parse).
     pub address: String,
-    /// User name.
     pub username: String,
-    /// Password.
     pub password: SecretString,
     /// The pinned certificate. Without it the client trusts the first certificate, readable by
     /// [`observed_fingerprint`](crate::BmcClient::observed_fingerprint).

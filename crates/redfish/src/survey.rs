@@ -15,11 +15,9 @@ use crate::views::ServiceRoot;
 /// The facts that a Redfish service reports without a login.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ServiceFacts {
-    /// `RedfishVersion`.
     pub redfish_version: Option<String>,
     /// `Vendor`; without it, the first name under `Oem`.
     pub vendor: Option<String>,
-    /// `Product`.
     pub product: Option<String>,
     /// `UUID` of the service.
     pub uuid: Option<String>,

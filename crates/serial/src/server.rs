@@ -28,7 +28,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How a client enters a console.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// Read only.
     ReadOnly,
     /// Write, if no other client writes.
     Write,

@@ -68,7 +68,6 @@ impl BootEnabled {
     }
 }
 
-/// A boot override.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BootOverride {
     /// `None` is Redfish's target `None`.

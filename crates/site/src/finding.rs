@@ -45,7 +45,6 @@ impl fmt::Display for Severity {
 /// One fault in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The severity.
     pub severity: Severity,
     /// The file, by the name that the caller gave.
     pub file: Box<str>,

@@ -117,7 +117,6 @@ fn take_out(tables: &mut BTreeMap<String, Arc<Table>>, digest: &str, table: &Tab
 /// An agent that asks for chunks.
 #[derive(Debug, Clone)]
 pub struct Asking {
-    /// Its node.
     pub node: NodeId,
     /// The claim generation and the boot in its certificate.
     pub of: AgentSession,

@@ -17,7 +17,6 @@ pub enum MessageError {
     /// A set of chunks does not fit the image.
     #[error("{field}: {error}")]
     Set {
-        /// The field.
         field: &'static str,
         /// The fault.
         error: BitsError,
@@ -25,9 +24,7 @@ pub enum MessageError {
     /// A number behind the image's last chunk.
     #[error("{field}: the image has {chunks} chunks with data, and no chunk {number}")]
     Chunk {
-        /// The field.
         field: &'static str,
-        /// The number.
         number: u32,
         /// Number of chunks of the image.
         chunks: u32,
@@ -35,7 +32,6 @@ pub enum MessageError {
     /// A list is too long.
     #[error("{field}: has {found} chunks, and may have {LISTED_MAX}")]
     TooMany {
-        /// The field.
         field: &'static str,
         /// Chunks in the list.
         found: usize,
@@ -79,7 +75,6 @@ pub enum Message {
     },
     /// A granted chunk came.
     Came {
-        /// The chunk.
         chunk: Chunk,
         /// What it holds for others.
         held: Bits,

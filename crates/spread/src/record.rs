@@ -30,7 +30,6 @@ pub type ToAgent = Result<v1::GrantMessage, Status>;
 /// An agent that writes the image, as its certificate, its job and its connection show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Writer {
-    /// Its node.
     pub node: NodeId,
     /// The claim generation and the boot in its certificate.
     pub of: AgentSession,
@@ -94,7 +93,6 @@ pub struct WrongBytes {
 /// One agent, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentReport {
-    /// Its node.
     pub node: NodeId,
     /// Chunks that it holds for others; if it is alone, chunks that it has taken.
     pub held: u32,
@@ -141,7 +139,7 @@ pub struct OwnReport {
     pub is_alone: bool,
 }
 
-/// The record.
+/// The claim table of one image version, and the agents behind its numbers.
 #[derive(Debug)]
 pub struct Record {
     chunks: u32,

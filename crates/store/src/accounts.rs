@@ -87,9 +87,6 @@ fn from_row(row: &Row) -> Result<FactoryCredential> {
 
 impl Store {
     /// All factory credentials, in the order of the tries.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn factory_credentials(&self) -> Result<Vec<FactoryCredential>> {
         let sql = format!("{COLUMNS} ORDER BY place, id");
         let rows = statement(sql).fetch_all(&self.readers).await?;
@@ -98,10 +95,6 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Adds a factory credential.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn add_factory_credential(&mut self, one: &FactoryCredential) -> Result<()> {
         let sql = "INSERT INTO factory_credentials (id, pattern, username, password, place, created_by, created_at) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7)";
@@ -113,9 +106,6 @@ impl WriteTx {
     }
 
     /// Number of factory credentials.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn count_factory_credentials(&mut self) -> Result<i64> {
         let row = statement("SELECT COUNT(*) AS n FROM factory_credentials");
         let row = row.fetch_optional(&mut self.tx).await?;
@@ -123,9 +113,6 @@ impl WriteTx {
     }
 
     /// Removes a factory credential; false: no credential has that id.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn remove_factory_credential(&mut self, id: &str) -> Result<bool> {
         let query = statement("DELETE FROM factory_credentials WHERE id = $1").bind(id);
         Ok(query.execute(&mut self.tx).await? > 0)

@@ -9,7 +9,6 @@ use crate::{Result, Store, WriteTx};
 /// The newest boot of a node into the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentBootRow {
-    /// Id of the node.
     pub node_id: NodeId,
     /// The id of the effect that switched the machine on.
     pub boot: String,
@@ -132,9 +131,6 @@ fn from_row(row: &Row) -> Result<AgentBootRow> {
 
 impl Store {
     /// The newest boot of a node into the agent; none: there was none.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn agent_boot(&self, node: &NodeId) -> Result<Option<AgentBootRow>> {
         let row = statement(COLUMNS).bind(node).fetch_optional(&self.readers).await?;
         row.as_ref().map(from_row).transpose()
@@ -143,18 +139,12 @@ impl Store {
 
 impl WriteTx {
     /// As [`Store::agent_boot`], within this change. Lock the node first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn agent_boot(&mut self, node: &NodeId) -> Result<Option<AgentBootRow>> {
         let row = statement(COLUMNS).bind(node).fetch_optional(&mut self.tx).await?;
         row.as_ref().map(from_row).transpose()
     }
 
     /// Stores the newest boot of a node into the agent, and replaces the one before.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_agent_boot(&mut self, row: &AgentBootRow) -> Result<()> {
         let sql = "INSERT INTO agent_boots (node_id, boot, state_since, powered_on_at, mac, address, token_hash, plans, \
                    kernel_boot_id, key_sha256, registered_at, contests, contested_at, contested_why, usual_us, identity, \

@@ -40,9 +40,6 @@ pub struct AgentSession {
 
 impl Store {
     /// Nodes with an agent connected to `replica`, and the numbers of the connections.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn connected_agents(&self, replica: &str) -> Result<Vec<(NodeId, i64)>> {
         // Repeats the condition of the partial index, so that the index is used.
         let sql = "SELECT id, agent_session FROM nodes WHERE agent_holder = $1 AND agent_holder <> ''";
@@ -51,9 +48,6 @@ impl Store {
     }
 
     /// Ends every agent connection of `replica`, left by a former process of it. Their nodes become due.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn disconnect_agents_of(&self, replica: &str, now: Timestamp) -> Result<u64> {
         let condition = "agent_holder = $2";
         let query = self.disconnect_sql(condition);
@@ -61,9 +55,6 @@ impl Store {
     }
 
     /// Ends every agent connection of replicas without a heartbeat since `since`. Their nodes become due.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn disconnect_agents_of_dead(&self, since: Timestamp, now: Timestamp) -> Result<u64> {
         let condition = "agent_holder NOT IN (SELECT r.id FROM replicas r WHERE r.heard_at >= $2)";
         let query = self.disconnect_sql(condition);
@@ -89,9 +80,6 @@ impl Store {
     }
 
     /// Makes `ca_sha256` the site's authority in this database, if it has none yet. Returns the one it has.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn site_authority(&self, ca_sha256: &str) -> Result<String> {
         let query = statement("INSERT INTO site (id, ca_sha256) VALUES (1, $1) ON CONFLICT DO NOTHING");
         self.execute(query.bind(ca_sha256)).await?;
@@ -130,9 +118,6 @@ impl WriteTx {
 
     /// Stores the end of the connection with that number; its node becomes due. Returns false if it was not the present
     /// connection.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn disconnect_agent(&mut self, id: &NodeId, session: i64, now: Timestamp) -> Result<bool> {
         let sql = "UPDATE nodes SET agent_holder = '', agent_session = agent_session + 1, agent_gone_at = $1, \
                    due_at = CASE WHEN due_at > $1 THEN $1 ELSE due_at END \

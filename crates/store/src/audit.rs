@@ -116,9 +116,6 @@ fn bind<'a>(query: Query<'a>, parameters: Vec<Parameter<'a>>) -> Query<'a> {
 
 impl Store {
     /// Records after a position, oldest first, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn audit(&self, filter: &AuditFilter, after: i64, limit: i64) -> Result<Vec<AuditRow>> {
         let (conditions, parameters) = conditions(filter, 3);
         let sql = format!("SELECT {COLUMNS} FROM audit WHERE position > $1{conditions} ORDER BY position LIMIT $2");
@@ -127,9 +124,6 @@ impl Store {
     }
 
     /// Records before a position, newest first, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn audit_before(&self, filter: &AuditFilter, before: i64, limit: i64) -> Result<Vec<AuditRow>> {
         let (conditions, parameters) = conditions(filter, 3);
         let sql =
@@ -164,9 +158,6 @@ impl WriteTx {
     }
 
     /// The hash at a position; none: there is no such record.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn audit_hash(&mut self, position: i64) -> Result<Option<String>> {
         let query = statement("SELECT hash FROM audit WHERE position = $1").bind(position);
         let row = query.fetch_optional(&mut self.tx).await?;

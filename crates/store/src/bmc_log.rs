@@ -52,9 +52,6 @@ fn row_of(row: &Row) -> Result<BmcLogRow> {
 
 impl Store {
     /// The stored log and work of a node; none: nothing was ever requested.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn bmc_log(&self, node: &NodeId) -> Result<Option<BmcLogRow>> {
         let sql = format!("SELECT {COLUMNS} FROM bmc_logs WHERE node_id = $1");
         let row = statement(sql).bind(node).fetch_optional(&self.readers).await?;
@@ -62,9 +59,6 @@ impl Store {
     }
 
     /// Whether any work is due at `now`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn is_bmc_work_due(&self, now: Timestamp) -> Result<bool> {
         let sql = "SELECT node_id FROM bmc_logs WHERE wanted <> '' AND due_at <= $1 LIMIT 1";
         Ok(statement(sql)
@@ -77,9 +71,6 @@ impl Store {
 
 impl WriteTx {
     /// As [`Store::bmc_log`], within this change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn bmc_log(&mut self, node: &NodeId) -> Result<Option<BmcLogRow>> {
         let sql = format!("SELECT {COLUMNS} FROM bmc_logs WHERE node_id = $1");
         let row = statement(sql).bind(node).fetch_optional(&mut self.tx).await?;
@@ -87,9 +78,6 @@ impl WriteTx {
     }
 
     /// Requests work on a node's BMC, and replaces any earlier request.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn request_bmc_work(&mut self, row: &BmcLogRow) -> Result<()> {
         let sql = format!(
             "INSERT INTO bmc_logs ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, '', 0, '', 0, '') \
@@ -103,9 +91,6 @@ impl WriteTx {
     }
 
     /// Leases due work until `until`, at most `limit` rows.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn take_bmc_work(&mut self, now: Timestamp, until: Timestamp, limit: i64) -> Result<Vec<BmcLogRow>> {
         let sql = format!(
             "SELECT {COLUMNS} FROM bmc_logs WHERE wanted <> '' AND due_at <= $1 ORDER BY due_at, node_id LIMIT $2"
@@ -126,9 +111,6 @@ impl WriteTx {
 
     /// Stores the outcome; false: another request has replaced this one. `row` must repeat the former reading where the
     /// work read none.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn end_bmc_work(&mut self, row: &BmcLogRow) -> Result<bool> {
         let sql = "UPDATE bmc_logs SET wanted = '', argument = '', done = $1, done_at = $2, error = $3, read_at = $4, \
                    body = $5 WHERE node_id = $6 AND wanted = $7 AND wanted_at = $8";

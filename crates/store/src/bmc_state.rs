@@ -54,18 +54,12 @@ fn read(node: &NodeId, row: &Row) -> Result<BmcStateRow> {
 
 impl Store {
     /// The last reading of a node's BMC.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn bmc_state(&self, node: &NodeId) -> Result<Option<BmcStateRow>> {
         let row = statement(ROW).bind(node).fetch_optional(&self.readers).await?;
         row.as_ref().map(|row| read(node, row)).transpose()
     }
 
     /// The baseline for a node's boot options and Secure Boot.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn uefi_baseline(&self, node: &NodeId) -> Result<Option<Baseline>> {
         let sql = "SELECT body FROM node_uefi WHERE node_id = $1";
         let row = statement(sql).bind(node).fetch_optional(&self.readers).await?;
@@ -77,9 +71,6 @@ impl Store {
 
 impl WriteTx {
     /// Stores a reading of a node's BMC. A reading without a proof keeps the time of the last proof.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_bmc_state(&mut self, node: &NodeId, state: &BmcStateRow) -> Result<()> {
         let body = Body {
             lines: state.lines.clone(),
@@ -96,9 +87,6 @@ impl WriteTx {
     }
 
     /// Stores the baseline for a node's boot options and Secure Boot.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_uefi_baseline(&mut self, node: &NodeId, baseline: &Baseline) -> Result<()> {
         let body = serde_json::to_string(baseline).map_err(|e| corrupt("node", node.as_str(), e))?;
         let sql = "INSERT INTO node_uefi (node_id, body) VALUES ($1, $2) \

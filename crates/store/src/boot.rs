@@ -34,9 +34,9 @@ pub struct BootStageRow {
 pub struct UnknownMachineRow {
     /// MAC address.
     pub mac: String,
-    /// First seen.
+    /// When the machine first requested a boot.
     pub first_seen: Timestamp,
-    /// Last seen.
+    /// When the machine last requested a boot, or its agent last sent an inventory.
     pub last_seen: Timestamp,
     /// Client architecture.
     pub architecture: String,
@@ -65,9 +65,6 @@ fn unknown_machine(row: &Row) -> Result<UnknownMachineRow> {
 
 impl Store {
     /// Stages of a MAC address, oldest first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn boot_stages(&self, mac: &str) -> Result<Vec<BootStageRow>> {
         let sql = "SELECT mac, at, stage, detail, remote FROM boot_stages WHERE mac = $1 ORDER BY position";
         let rows = statement(sql).bind(mac).fetch_all(&self.readers).await?;
@@ -85,9 +82,6 @@ impl Store {
     }
 
     /// Machines of no enrolled node, by MAC address.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn unknown_machines(&self) -> Result<Vec<UnknownMachineRow>> {
         let sql = format!("{UNKNOWN} ORDER BY mac");
         let rows = statement(sql).blocking().fetch_all(&self.readers).await?;
@@ -96,9 +90,6 @@ impl Store {
 
     /// MAC addresses of no enrolled node that were last seen with this SMBIOS UUID, the newest first, at most `limit`. Any
     /// host on the network can send the UUID.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn unknown_macs_with_uuid(&self, uuid: &str, limit: i64) -> Result<Vec<String>> {
         let sql = "SELECT mac FROM unknown_machines WHERE system_uuid = $1 ORDER BY last_seen DESC, mac LIMIT $2";
         let rows = statement(sql).bind(uuid).bind(limit).fetch_all(&self.readers).await?;
@@ -136,9 +127,6 @@ impl Store {
     }
 
     /// All leased addresses: pairs of MAC address and address.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn addresses(&self) -> Result<Vec<(String, String)>> {
         let query = statement("SELECT mac, address FROM addresses").blocking();
         let rows = query.fetch_all(&self.readers).await?;
@@ -146,9 +134,6 @@ impl Store {
     }
 
     /// The address leased to a MAC address.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn address_of(&self, mac: &str) -> Result<Option<String>> {
         let query = statement("SELECT address FROM addresses WHERE mac = $1").bind(mac);
         Ok(query
@@ -161,9 +146,6 @@ impl Store {
 
 impl WriteTx {
     /// Appends a stage; only the newest of a MAC address are kept.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn add_boot_stage(&mut self, row: &BootStageRow) -> Result<()> {
         let sql = "INSERT INTO boot_stages (mac, at, stage, detail, remote) VALUES ($1, $2, $3, $4, $5)";
         let query = statement(sql)
@@ -180,9 +162,6 @@ impl WriteTx {
     }
 
     /// A machine of no enrolled node, if it was seen.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn unknown_machine(&mut self, mac: &str) -> Result<Option<UnknownMachineRow>> {
         let sql = format!("{UNKNOWN} WHERE mac = $1");
         let query = statement(sql).bind(mac);
@@ -192,9 +171,6 @@ impl WriteTx {
 
     /// Stores the inventory of a machine of no enrolled node, if the machine itself is stored. All such inventories
     /// together are bounded in bytes: those of the machines seen longest ago are dropped.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn save_unknown_inventory(&mut self, mac: &str, inventory: &[u8], now: Timestamp) -> Result<()> {
         let sql = "UPDATE unknown_machines SET inventory = $1, last_seen = $2 WHERE mac = $3";
         let query = statement(sql).bind(inventory).bind(now.0).bind(mac);
@@ -209,9 +185,6 @@ impl WriteTx {
 
     /// Stores a machine of no enrolled node; its earlier inventory stays. Returns true if the machine was not stored
     /// before.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn record_unknown_machine(&mut self, row: &UnknownMachineRow) -> Result<bool> {
         let sql = "INSERT INTO unknown_machines (mac, first_seen, last_seen, architecture, relay, system_uuid) \
                    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (mac) DO NOTHING";

@@ -26,7 +26,7 @@ pub struct FabricCheckRow {
 /// A breach of isolation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BreachRow {
-    /// Its id.
+    /// Unique. The caller makes it from kind and time.
     pub id: String,
     /// The kind, as the caller names it.
     pub kind: String,
@@ -73,27 +73,18 @@ fn breach(row: &Row) -> Result<BreachRow> {
 
 impl Store {
     /// The last check. `None`: there was neither a check nor a proof.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn fabric_check(&self) -> Result<Option<FabricCheckRow>> {
         let row = statement(CHECK).fetch_optional(&self.readers).await?;
         row.as_ref().map(check).transpose()
     }
 
     /// Number of open breaches.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn count_open_breaches(&self) -> Result<i64> {
         let query = statement("SELECT COUNT(*) FROM fabric_breaches WHERE ended_at IS NULL");
         Ok(query.fetch_one(&self.readers).await?.try_get(0)?)
     }
 
     /// The newest breaches, with the newest first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn fabric_breaches(&self, limit: i64) -> Result<Vec<BreachRow>> {
         let query = statement(format!("{BREACHES} ORDER BY since DESC, id LIMIT $1")).bind(limit);
         let rows = query.blocking().fetch_all(&self.readers).await?;
@@ -104,18 +95,12 @@ impl Store {
 /// The hall must have been read within the change, which locks it.
 impl WriteTx {
     /// As [`Store::fabric_check`], within this change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn fabric_check(&mut self) -> Result<Option<FabricCheckRow>> {
         let row = statement(CHECK).fetch_optional(&mut self.tx).await?;
         row.as_ref().map(check).transpose()
     }
 
     /// Writes the last check.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_fabric_check(&mut self, row: &FabricCheckRow) -> Result<()> {
         let sql = "INSERT INTO fabric_check (id, checked_at, problem, last_port, written, intended) \
                    VALUES (1, $1, $2, $3, $4, $5) ON CONFLICT (id) DO UPDATE SET checked_at = excluded.checked_at, \
@@ -128,9 +113,6 @@ impl WriteTx {
     }
 
     /// The open breaches, by their start.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn open_breaches(&mut self) -> Result<Vec<BreachRow>> {
         let query = statement(format!("{BREACHES} WHERE ended_at IS NULL ORDER BY since, id"));
         let rows = query.fetch_all(&mut self.tx).await?;
@@ -139,9 +121,6 @@ impl WriteTx {
 
     /// Writes a breach. The end of one also ends it in the usage of its clusters' customers, and deletes the oldest ended
     /// breaches of more than a thousand.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_breach(&mut self, row: &BreachRow) -> Result<()> {
         let sql = "INSERT INTO fabric_breaches (id, kind, good_at, since, seen, ended_at, body) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, \

@@ -8,7 +8,6 @@ use crate::error::corrupt;
 use crate::sql::{Row, statement};
 use crate::{Readings, Result, Scope, Store, waits};
 
-/// A node of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterNode {
     /// Id of the node.
@@ -52,9 +51,6 @@ fn cluster_nodes(row: &Row) -> Result<ClusterNode> {
 
 impl Store {
     /// The nodes of all clusters with a system that runs or is being checked, by id.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn list_cluster_nodes(&self) -> Result<Vec<ClusterNode>> {
         let sql = "SELECT n.id, c.cluster_id, n.state, n.state_since, n.wait, n.readings FROM cluster_nodes c \
                    JOIN nodes n ON n.id = c.node_id WHERE n.state IN ('active', 'validating') ORDER BY n.id";
@@ -63,9 +59,6 @@ impl Store {
     }
 
     /// The sizes of the clusters with ids from `first` to `last`. Clusters without nodes are omitted.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn count_cluster_nodes(
         &self,
         scope: &Scope,

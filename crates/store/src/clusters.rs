@@ -118,7 +118,6 @@ pub struct ClusterRecord {
     pub customer: CustomerId,
     /// The requested cluster.
     pub spec: ClusterSpec,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
     /// The placement: nodes, spares and links by their names in the site file, in the caller's encoding.
     pub placement: String,
@@ -185,7 +184,7 @@ pub struct ClusterHistoryRow {
     pub at: Timestamp,
     /// Microseconds spent in the former state.
     pub spent_us: i64,
-    /// The reason.
+    /// Why the edge was taken, for operators.
     pub reason: String,
 }
 
@@ -334,9 +333,6 @@ impl Store {
     }
 
     /// Clusters by id after `after`, at most `limit`. Fields of the filter: state, customer, name.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn clusters(
         &self,
         scope: &Scope,
@@ -361,9 +357,6 @@ impl Store {
     }
 
     /// The nodes of a cluster, by id.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn nodes_of_cluster(&self, scope: &Scope, id: &ClusterId) -> Result<Vec<NodeRecord>> {
         let sql = format!(
             "{NODE_COLUMNS} WHERE n.id IN (SELECT node_id FROM cluster_nodes WHERE cluster_id = $1){} ORDER BY n.id",
@@ -375,9 +368,6 @@ impl Store {
     }
 
     /// Edges taken by a cluster, newest first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn cluster_history(&self, id: &ClusterId, limit: i64) -> Result<Vec<ClusterHistoryRow>> {
         let sql = "SELECT edge, from_state, to_state, at, spent_us, reason FROM cluster_history WHERE cluster_id = $1 \
                    ORDER BY position DESC LIMIT $2";
@@ -397,9 +387,6 @@ impl Store {
     }
 
     /// Leases up to `limit` due clusters until `lease_end`: two replicas never get the same one.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn lease_due_clusters(&self, now: Timestamp, lease_end: Timestamp, limit: i64) -> Result<Vec<ClusterId>> {
         let sql = format!(
             "WITH due AS MATERIALIZED (SELECT id FROM clusters WHERE due_at <= $2 ORDER BY due_at LIMIT $3{}) \
@@ -412,9 +399,6 @@ impl Store {
     }
 
     /// The cluster of a node, also while the node leaves and has no claim.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn cluster_of_node(&self, node: &NodeId) -> Result<Option<ClusterId>> {
         let query = statement("SELECT cluster_id FROM cluster_nodes WHERE node_id = $1").bind(node);
         let row = query.fetch_optional(&self.readers).await?;
@@ -422,27 +406,18 @@ impl Store {
     }
 
     /// When the next cluster is due; none: there is no cluster.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn next_cluster_due(&self) -> Result<Option<Timestamp>> {
         let row = statement("SELECT MIN(due_at) FROM clusters").fetch_one(&self.readers);
         Ok(row.await?.try_get::<Option<i64>>(0)?.map(Timestamp))
     }
 
     /// Makes a cluster due.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn wake_cluster(&self, id: &ClusterId, now: Timestamp) -> Result<()> {
         self.execute(statement(WAKE).bind(now.0).bind(id)).await?;
         Ok(())
     }
 
     /// Makes every cluster due that is not released.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn wake_clusters(&self, now: Timestamp) -> Result<()> {
         let sql =
             "UPDATE clusters SET due_at = CASE WHEN due_at > $1 THEN $1 ELSE due_at - 1 END WHERE state <> 'released'";
@@ -490,9 +465,6 @@ impl WriteTx {
     }
 
     /// Clusters that are not released, by id.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn live_clusters(&mut self) -> Result<Vec<ClusterRecord>> {
         let sql = format!("{COLUMNS} WHERE state <> 'released' ORDER BY id");
         let rows = statement(sql).fetch_all(&mut self.tx).await?;
@@ -563,9 +535,6 @@ impl WriteTx {
     }
 
     /// Takes a node out of its cluster.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn remove_cluster_node(&mut self, node: &NodeId) -> Result<()> {
         let query = statement("DELETE FROM cluster_nodes WHERE node_id = $1").bind(node);
         query.execute(&mut self.tx).await?;
@@ -573,9 +542,6 @@ impl WriteTx {
     }
 
     /// Makes a cluster due soon.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn wake_cluster(&mut self, id: &ClusterId, now: Timestamp) -> Result<()> {
         let query = statement(WAKE).bind(now.0 + SETTLE_US).bind(id);
         query.execute(&mut self.tx).await?;
@@ -583,9 +549,6 @@ impl WriteTx {
     }
 
     /// Adds an edge to the cluster's history.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn add_cluster_history(&mut self, id: &ClusterId, edge: Edge, row: &ClusterHistoryRow) -> Result<()> {
         let sql = "INSERT INTO cluster_history (cluster_id, edge, from_state, to_state, at, spent_us, reason) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7)";

@@ -38,9 +38,6 @@ fn key(row: &Row) -> Result<SshKeyRow> {
 
 impl Store {
     /// A key and its member; none: the key is not registered.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn ssh_key(&self, fingerprint: &str) -> Result<Option<SshKeyRow>> {
         let sql = format!("{KEY} WHERE fingerprint = $1");
         let row = statement(sql).bind(fingerprint).fetch_optional(&self.readers).await?;
@@ -48,9 +45,6 @@ impl Store {
     }
 
     /// A member's keys, oldest first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn ssh_keys(&self, member: &str) -> Result<Vec<SshKeyRow>> {
         let sql = format!("{KEY} WHERE member = $1 ORDER BY created_at, fingerprint");
         let rows = statement(sql).bind(member).fetch_all(&self.readers).await?;
@@ -58,9 +52,6 @@ impl Store {
     }
 
     /// The host key pinned for the console of an enrolled node at an address; none: not pinned yet.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn console_pin(&self, node_uid: &str, address: &str) -> Result<Option<String>> {
         let sql = "SELECT host_key FROM console_pins WHERE node_uid = $1 AND address = $2";
         let query = statement(sql).bind(node_uid).bind(address);
@@ -69,9 +60,6 @@ impl Store {
     }
 
     /// A sealed private key of the site; none: there is none yet.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn sealed_key(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let sql = "SELECT sealed FROM sealed_keys WHERE name = $1";
         let row = statement(sql).bind(name).fetch_optional(&self.readers).await?;
@@ -82,9 +70,6 @@ impl Store {
 impl WriteTx {
     /// Registers a key. Returns false and changes nothing if it is registered already, or the member has the most keys
     /// allowed.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn add_ssh_key(&mut self, row: &SshKeyRow) -> Result<bool> {
         let sql = "INSERT INTO member_ssh_keys (fingerprint, member, public_key, created_at, epoch) \
                    SELECT $1, $2, $3, $4, $6 WHERE (SELECT COUNT(*) FROM member_ssh_keys WHERE member = $2) < $5 \
@@ -99,9 +84,6 @@ impl WriteTx {
     }
 
     /// Removes a key: only of this member, or of any member where none is given. False: there is no such key.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn remove_ssh_key(&mut self, fingerprint: &str, member: Option<&str>) -> Result<bool> {
         let sql = "DELETE FROM member_ssh_keys WHERE fingerprint = $1 AND (member = $2 OR $2 = '')";
         let query = statement(sql).bind(fingerprint).bind(member.unwrap_or_default());
@@ -109,9 +91,6 @@ impl WriteTx {
     }
 
     /// Pins the host key for an address; empty: the next key that the BMC shows is pinned.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn set_console_pin(&mut self, node_uid: &str, address: &str, host_key: &str) -> Result<()> {
         let sql = "DELETE FROM console_pins WHERE node_uid = $1 AND address = $2";
         let query = statement(sql).bind(node_uid).bind(address);
@@ -123,9 +102,6 @@ impl WriteTx {
     }
 
     /// Pins the first host key seen. False: one is pinned already, and stays.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn keep_console_pin(&mut self, node_uid: &str, address: &str, host_key: &str) -> Result<bool> {
         let sql = "INSERT INTO console_pins (node_uid, address, host_key) VALUES ($1, $2, $3) \
                    ON CONFLICT (node_uid, address) DO NOTHING";
@@ -134,9 +110,6 @@ impl WriteTx {
     }
 
     /// Stores a sealed private key of the site. False: there is one already, and it stays.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn keep_sealed_key(&mut self, name: &str, sealed: &[u8]) -> Result<bool> {
         let sql = "INSERT INTO sealed_keys (name, sealed) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
         Ok(statement(sql).bind(name).bind(sealed).execute(&mut self.tx).await? > 0)

@@ -9,7 +9,6 @@ use crate::{Result, Scope, Store};
 /// Nodes that have all of these values in common. The words are those of a filter over nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeCount {
-    /// State.
     pub state: String,
     /// "ok", "unknown", "unreachable", "login-refused" or "doubted".
     pub health: String,
@@ -29,9 +28,6 @@ pub struct NodeCount {
 
 impl Store {
     /// Number of nodes in each state.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn count_by_state(&self) -> Result<Vec<(String, i64)>> {
         let rows = statement("SELECT state, COUNT(*) FROM nodes GROUP BY state")
             .blocking()
@@ -41,9 +37,6 @@ impl Store {
     }
 
     /// Number of nodes by the values that they have in common. Reads all nodes that match, once.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn count_nodes(&self, scope: &Scope, filter: &Filter) -> Result<Vec<NodeCount>> {
         let conditions = Conditions::of(filter, 1, |made, term| filter::of_node(self.kind, made, term));
         let sql = format!(
@@ -77,9 +70,6 @@ impl Store {
     }
 
     /// Number of waiting nodes, by state and by the kind of the wait (`Wait::label`). Nodes at rest do not wait.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn count_waiting(&self) -> Result<Vec<(String, String, i64)>> {
         let sql = "SELECT state, wait_kind, COUNT(*) FROM nodes WHERE wait_kind <> '' GROUP BY state, wait_kind";
         let rows = statement(sql).blocking().fetch_all(&self.readers).await?;
@@ -88,9 +78,6 @@ impl Store {
     }
 
     /// For each state, when its longest-staying node entered it; `active` and `available`, where nodes stay, are omitted.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn oldest_by_state(&self) -> Result<Vec<(String, Timestamp)>> {
         let sql = "SELECT state, MIN(state_since) FROM nodes WHERE state NOT IN ('active', 'available') GROUP BY state";
         let rows = statement(sql).blocking().fetch_all(&self.readers).await?;
@@ -100,9 +87,6 @@ impl Store {
     }
 
     /// Number of nodes that are due and not leased.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn count_due(&self, now: Timestamp) -> Result<i64> {
         let query = statement("SELECT COUNT(*) FROM nodes WHERE due_at <= $1").bind(now.0);
         Ok(query.blocking().fetch_one(&self.readers).await?.try_get(0)?)

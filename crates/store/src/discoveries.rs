@@ -124,9 +124,6 @@ impl Store {
     }
 
     /// Discoveries with ids below `before`, newest first; empty: all.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn discoveries(&self, before: &str, limit: i64) -> Result<Vec<DiscoveryRow>> {
         let sql = format!("{COLUMNS} WHERE ($1 = '' OR id < $1) ORDER BY id DESC LIMIT $2");
         let rows = statement(sql).bind(before).bind(limit).blocking();
@@ -134,9 +131,6 @@ impl Store {
     }
 
     /// Open discoveries that this replica may run: its own ones, and those with an expired lease.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn claimable_discoveries(&self, replica: &str, now: Timestamp) -> Result<Vec<OperationId>> {
         let sql = "SELECT id FROM discoveries WHERE ended_at IS NULL AND (owner = $1 OR lease_until < $2) ORDER BY id";
         let rows = statement(sql)
@@ -148,9 +142,6 @@ impl Store {
     }
 
     /// Leases a discovery. False: another replica has the lease, or the discovery has ended.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn lease_discovery(
         &self,
         id: &OperationId,
@@ -183,9 +174,6 @@ impl Store {
 
     /// Findings with places after `after`, in the order of places. `state` selects one state; `*`: all finished findings;
     /// empty: all finished main findings.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn findings(
         &self,
         discovery: &OperationId,
@@ -208,9 +196,6 @@ impl Store {
 
     /// Further addresses of machines, for main findings with places from `first` to `last`. Each pair has the place of
     /// the main finding, and one further address.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn finding_others(
         &self,
         discovery: &OperationId,
@@ -225,9 +210,6 @@ impl Store {
     }
 
     /// Number of findings in each state.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn finding_counts(&self, discovery: &OperationId) -> Result<Vec<(String, i64)>> {
         let sql =
             "SELECT state, COUNT(*) FROM discovery_findings WHERE discovery_id = $1 GROUP BY state ORDER BY state";
@@ -240,9 +222,6 @@ impl Store {
     }
 
     /// Number of logins tried so far, for each unfinished place.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn finding_tries(&self, discovery: &OperationId) -> Result<HashMap<String, i64>> {
         let sql = "SELECT place, tries FROM discovery_findings WHERE discovery_id = $1 AND state = 'asking'";
         let rows = statement(sql).bind(discovery).fetch_all(&self.readers).await?;
@@ -250,9 +229,6 @@ impl Store {
     }
 
     /// Finished places. A resumed discovery skips them.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn finding_places(&self, discovery: &OperationId) -> Result<HashSet<String>> {
         let sql = "SELECT place FROM discovery_findings WHERE discovery_id = $1 AND state <> 'asking'";
         let rows = statement(sql)
@@ -264,9 +240,6 @@ impl Store {
     }
 
     /// Counts a login before it is tried, so that a login counts even if the process ends meanwhile.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn record_login_try(&self, row: &FindingRow) -> Result<()> {
         let sql = "INSERT INTO discovery_findings (discovery_id, place, address, state, first, node_id, why, tries, body, login) \
                    VALUES ($1, $2, $3, 'asking', '', '', '', 1, '{}', $4) \
@@ -279,9 +252,6 @@ impl Store {
 
 impl WriteTx {
     /// Open discoveries. No other change begins a discovery until this change ends (lock of `discovery_guard`).
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn open_discoveries(&mut self) -> Result<Vec<DiscoveryRow>> {
         let guard = format!("SELECT id FROM discovery_guard{}", self.kind.for_update());
         statement(guard).fetch_all(&mut self.tx).await?;
@@ -291,9 +261,6 @@ impl WriteTx {
     }
 
     /// Inserts a new discovery, and deletes finished discoveries except the newest `keep`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn insert_discovery(&mut self, row: &DiscoveryRow, keep: i64) -> Result<()> {
         let sql = "DELETE FROM discoveries WHERE ended_at IS NOT NULL AND id NOT IN \
                    (SELECT id FROM discoveries WHERE ended_at IS NOT NULL ORDER BY id DESC LIMIT $1)";
@@ -321,9 +288,6 @@ impl WriteTx {
 
     /// Stores the progress of a discovery. False: another replica owns the discovery now, or the discovery has ended. The
     /// caller must then store nothing more.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn save_discovery(&mut self, row: &DiscoveryRow) -> Result<bool> {
         let sql = "UPDATE discoveries SET phase = $1, heard = $2, reached = $3, total = $4, silent = $5, lease_until = $6, \
                    ended_at = $7, message = $8 WHERE id = $9 AND owner = $10 AND ended_at IS NULL";
@@ -335,9 +299,6 @@ impl WriteTx {
     }
 
     /// Deletes the credentials of a finished discovery.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn forget_discovery_secrets(&mut self, id: &OperationId) -> Result<()> {
         let query = statement("UPDATE discoveries SET secrets = $1 WHERE id = $2");
         query.bind(Vec::new().as_slice()).bind(id).execute(&mut self.tx).await?;
@@ -345,9 +306,6 @@ impl WriteTx {
     }
 
     /// Stores findings. Each replaces the former finding of its place in its discovery.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_findings(&mut self, rows: &[FindingRow]) -> Result<()> {
         let sql = "INSERT INTO discovery_findings (discovery_id, place, address, state, first, node_id, why, tries, body, login) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (discovery_id, place) DO UPDATE SET \

@@ -23,9 +23,6 @@ fn read(node: &NodeId, row: &Row) -> Result<DriveList> {
 
 impl Store {
     /// The drive lists of a node, one for each source.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn drive_lists(&self, node: &NodeId) -> Result<Vec<DriveList>> {
         let rows = statement(LISTS).bind(node).fetch_all(&self.readers).await?;
         rows.iter().map(|row| read(node, row)).collect()
@@ -34,18 +31,12 @@ impl Store {
 
 impl WriteTx {
     /// As [`Store::drive_lists`], within this change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn drive_lists(&mut self, node: &NodeId) -> Result<Vec<DriveList>> {
         let rows = statement(LISTS).bind(node).fetch_all(&mut self.tx).await?;
         rows.iter().map(|row| read(node, row)).collect()
     }
 
     /// Stores the list of one source, and replaces its former list.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_drive_list(&mut self, node: &NodeId, list: &DriveList) -> Result<()> {
         let body = serde_json::to_string(&list.drives).map_err(|e| corrupt("node", node.as_str(), e))?;
         let sql = "INSERT INTO node_drives (node_id, source, said_at, said_by, body) VALUES ($1, $2, $3, $4, $5) \
@@ -57,9 +48,6 @@ impl WriteTx {
     }
 
     /// Deletes the list of one source, if there is one.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn delete_drive_list(&mut self, node: &NodeId, source: Source) -> Result<()> {
         let query = statement("DELETE FROM node_drives WHERE node_id = $1 AND source = $2");
         let query = query.bind(node).bind(source.as_str());

@@ -11,7 +11,6 @@ use crate::{Result, Store, StoreError, WriteTx};
 pub struct EffectRow {
     /// The operation id in the agent's ledger.
     pub id: String,
-    /// Id of the node.
     pub node_id: NodeId,
     /// The node's state at the attempt, by the time at which the node entered that state.
     pub state_since: Timestamp,
@@ -77,9 +76,6 @@ fn outcome_columns(outcome: &Outcome) -> (&'static str, &str, &str, bool) {
 
 impl Store {
     /// Attempts within the state entered at `since`, oldest first, at most the newest 200.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn attempts(&self, node: &NodeId, since: Timestamp) -> Result<Vec<EffectRow>> {
         let sql = format!(
             "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND state_since = $2 \
@@ -90,9 +86,6 @@ impl Store {
     }
 
     /// One attempt.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn effect(&self, id: &str) -> Result<Option<EffectRow>> {
         let sql = format!("SELECT {COLUMNS} FROM effects WHERE id = $1");
         let row = statement(sql).bind(id).fetch_optional(&self.readers).await?;
@@ -100,9 +93,6 @@ impl Store {
     }
 
     /// All attempts of one effect on a node, oldest first. Tests compare them with the agent's ledger.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn tries_of(&self, node: &NodeId, effect: Effect) -> Result<Vec<EffectRow>> {
         let sql =
             format!("SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND effect = $2 ORDER BY started_at, position");
@@ -117,9 +107,6 @@ impl Store {
 
 impl Store {
     /// All open attempts.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn open_effects(&self) -> Result<Vec<EffectRow>> {
         let sql = format!("SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL");
         let rows = statement(sql).fetch_all(&self.readers).await?;
@@ -127,9 +114,6 @@ impl Store {
     }
 
     /// Open attempts of one replica: at its start, those that its former process left.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn open_effects_of(&self, owner: &str) -> Result<Vec<EffectRow>> {
         let sql = format!("SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL AND owner = $1");
         let rows = statement(sql).bind(owner).fetch_all(&self.readers).await?;
@@ -137,9 +121,6 @@ impl Store {
     }
 
     /// Open attempts of replicas without a heartbeat since `since`: left by dead replicas.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn orphaned_effects(&self, since: Timestamp) -> Result<Vec<EffectRow>> {
         let sql = format!(
             "SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL \
@@ -152,9 +133,6 @@ impl Store {
 
 impl WriteTx {
     /// The open attempt of a node.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn open_effect(&mut self, node: &NodeId) -> Result<Option<EffectRow>> {
         let sql = format!("SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND ended_at IS NULL");
         let row = statement(sql).bind(node).fetch_optional(&mut self.tx).await?;
@@ -162,18 +140,12 @@ impl WriteTx {
     }
 
     /// Attempts within the state entered at `since`, oldest first, within this change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn attempts(&mut self, node: &NodeId, since: Timestamp) -> Result<Vec<Attempt>> {
         let rows = self.effects(node, since).await?;
         Ok(rows.into_iter().map(|row| row.attempt).collect())
     }
 
     /// As `attempts`, as whole rows.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn effects(&mut self, node: &NodeId, since: Timestamp) -> Result<Vec<EffectRow>> {
         let sql = format!(
             "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND state_since = $2 ORDER BY started_at, position"
@@ -207,9 +179,6 @@ impl WriteTx {
     }
 
     /// Ends an attempt and frees its permits. Returns false if it had ended before.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn end_effect(&mut self, id: &str, outcome: &Outcome, now: Timestamp) -> Result<bool> {
         let (word, code, message, retryable) = outcome_columns(outcome);
         let sql = "UPDATE effects SET outcome = $1, code = $2, message = $3, retryable = $4, ended_at = $5 \

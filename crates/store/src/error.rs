@@ -13,7 +13,6 @@ pub enum StoreError {
     NotFound {
         /// "node", "image", "operation", ...
         kind: &'static str,
-        /// Its id.
         id: String,
     },
     /// The name is taken.
@@ -21,7 +20,6 @@ pub enum StoreError {
     Exists {
         /// "node", "image", ...
         kind: &'static str,
-        /// Its id.
         id: String,
     },
     /// The object was changed since it was read.
@@ -29,13 +27,11 @@ pub enum StoreError {
     Conflict {
         /// "node", "image", ...
         kind: &'static str,
-        /// Its id.
         id: String,
     },
     /// The same idempotency key came with another request.
     #[error("idempotency key {key:?} was used before for another request ({method})")]
     KeyReused {
-        /// The key.
         key: String,
         /// The method of the first request.
         method: String,
@@ -61,7 +57,6 @@ pub enum StoreError {
     Corrupt {
         /// The kind of row.
         what: &'static str,
-        /// Its id.
         id: String,
         /// The decoding error.
         #[source]
@@ -101,10 +96,8 @@ pub enum StoreError {
 /// An error of the database or of the connection.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
-    /// SQLite.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
-    /// PostgreSQL.
     #[error(transparent)]
     Postgres(#[from] sqlx::Error),
     /// A result has no such column, or the column has another type.

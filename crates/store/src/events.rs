@@ -24,7 +24,6 @@ pub struct EventRow {
     pub position: i64,
     /// When it happened.
     pub at: Timestamp,
-    /// Kind.
     pub kind: EventKind,
     /// Resource name of the target.
     pub target: String,
@@ -178,9 +177,6 @@ impl Store {
     }
 
     /// Events after a position, oldest first; only of `target` where it is not empty.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn events(&self, scope: &Scope, after: i64, target: &str, limit: i64) -> Result<Vec<EventRow>> {
         let filter = EventFilter {
             target: target.to_owned(),
@@ -190,9 +186,6 @@ impl Store {
     }
 
     /// Events after a position that match, oldest first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn events_that_match(
         &self,
         scope: &Scope,
@@ -205,9 +198,6 @@ impl Store {
     }
 
     /// The newest `limit` events up to a position that match, oldest first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn newest_events(
         &self,
         scope: &Scope,
@@ -248,9 +238,6 @@ impl Store {
     }
 
     /// Oldest and newest stored position; (0, 0): there is no event.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn event_range(&self) -> Result<(i64, i64)> {
         self.place_events().await?;
         let sql = "SELECT COALESCE(MIN(position), 0), COALESCE(MAX(position), 0) FROM events";
@@ -260,9 +247,6 @@ impl Store {
 
     /// Drops events older than `oldest`, except the newest event, which holds the followers' position. Returns the number
     /// dropped.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn forget_events(&self, oldest: Timestamp) -> Result<u64> {
         self.place_events().await?;
         let query = statement("DELETE FROM events WHERE at < $1 AND position < (SELECT MAX(position) FROM events)")

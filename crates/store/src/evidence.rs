@@ -12,7 +12,6 @@ use crate::{Result, Scope, Store, StoreError, WriteTx};
 pub enum Proof {
     /// A validation report.
     Report,
-    /// An erase certificate.
     EraseCertificate,
 }
 
@@ -61,9 +60,6 @@ fn head(row: Option<&Row>) -> Result<ChainHead> {
 
 impl Store {
     /// Places in the chain of erase certificates after a number, in order, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn erase_chain(&self, after: u64, limit: i64) -> Result<Vec<ChainEntry>> {
         let sql = "SELECT number, payload_hash, customer, body FROM erase_certificates WHERE number > $1 \
                    ORDER BY number, position LIMIT $2";
@@ -83,18 +79,12 @@ impl Store {
     }
 
     /// The newest place in the chain of erase certificates.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn erase_head(&self) -> Result<ChainHead> {
         let row = statement(HEAD).fetch_optional(&self.readers).await?;
         head(row.as_ref())
     }
 
     /// SHA-256 of the last quote of a node's newest boot; empty: there was none.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn agent_quote(&self, node: &NodeId) -> Result<String> {
         let row = statement("SELECT quote FROM agent_boots WHERE node_id = $1").bind(node);
         let row = row.fetch_optional(&self.readers).await?;
@@ -103,9 +93,6 @@ impl Store {
 
     /// Proofs of a node before a position, newest first; for a customer only those from the time when the customer had the
     /// node.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn proofs(
         &self,
         scope: &Scope,
@@ -125,9 +112,6 @@ impl Store {
     }
 
     /// The newest report of each node of a cluster, by node. Nodes without a report are omitted.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn newest_reports(&self, cluster: &ClusterId) -> Result<BTreeMap<NodeId, Vec<u8>>> {
         let sql = "SELECT node_id, body FROM reports WHERE position IN (SELECT MAX(r.position) FROM reports r \
                    JOIN cluster_nodes c ON c.node_id = r.node_id WHERE c.cluster_id = $1 GROUP BY r.node_id)";
@@ -138,9 +122,6 @@ impl Store {
 
 impl WriteTx {
     /// The newest place in the chain of erase certificates, locked: no other change extends the chain until this one ends.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn erase_head(&mut self) -> Result<ChainHead> {
         let sql = format!("{HEAD}{}", self.kind.for_update());
         let row = statement(sql).fetch_optional(&mut self.tx).await?;
@@ -165,9 +146,6 @@ impl WriteTx {
     }
 
     /// Stores the SHA-256 of the last quote of a node's newest boot.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_agent_quote(&mut self, node: &NodeId, quote: &str) -> Result<()> {
         let query = statement("UPDATE agent_boots SET quote = $2 WHERE node_id = $1");
         query.bind(node).bind(quote).execute(&mut self.tx).await?;

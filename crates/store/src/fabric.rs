@@ -79,7 +79,6 @@ pub struct PartitionRow {
 /// The keys of some clusters, and the fabric as a whole at the same moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionRows {
-    /// The fabric.
     pub fabric: FabricRow,
     /// The keys, by number.
     pub keys: Vec<PartitionRow>,
@@ -326,9 +325,6 @@ impl Store {
     }
 
     /// Whether ports that are not cut off may have a returned key.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn has_draining_keys(&self) -> Result<bool> {
         let sql = "SELECT pkey FROM fabric_keys WHERE released_at IS NOT NULL AND port_count > cut_off_count LIMIT 1";
         Ok(statement(sql).fetch_optional(&self.readers).await?.is_some())
@@ -344,27 +340,18 @@ impl Store {
     }
 
     /// The open faults of the fabric, by id: id and the caller's JSON.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn fabric_faults(&self) -> Result<Vec<(String, String)>> {
         let rows = statement(FAULTS).blocking().fetch_all(&self.readers).await?;
         rows.iter().map(fault).collect()
     }
 
     /// The cables between switches that plans must not use.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn broken_links(&self) -> Result<Vec<String>> {
         let rows = statement(BROKEN).blocking().fetch_all(&self.readers).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// The nodes of a cluster without their full connection, by id.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn impaired_nodes_of(&self, cluster: &ClusterId) -> Result<Vec<ImpairedNodeRow>> {
         let sql = format!(
             "{IMPAIRED} JOIN cluster_nodes c ON c.node_id = i.node_id WHERE c.cluster_id = $1 ORDER BY i.node_id"
@@ -374,9 +361,6 @@ impl Store {
     }
 
     /// Whether a node of any cluster lacks its full connection.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn has_impaired_nodes(&self) -> Result<bool> {
         let query = statement("SELECT node_id FROM fabric_impaired_nodes LIMIT 1");
         Ok(query.fetch_optional(&self.readers).await?.is_some())
@@ -396,9 +380,6 @@ impl WriteTx {
     }
 
     /// Writes the fabric's own row.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_fabric(&mut self, row: &FabricRow) -> Result<()> {
         let sql = format!(
             "INSERT INTO fabric (id, {FABRIC}) VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8, $9) \
@@ -468,9 +449,6 @@ impl WriteTx {
     }
 
     /// Frees a key.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn delete_fabric_key(&mut self, key: u16) -> Result<()> {
         let query = statement("DELETE FROM fabric_keys WHERE pkey = $1").bind(i64::from(key));
         query.execute(&mut self.tx).await?;
@@ -490,9 +468,6 @@ impl WriteTx {
     }
 
     /// Writes the last comparison.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_fabric_comparison(&mut self, row: &ComparisonRow) -> Result<()> {
         let sql = "INSERT INTO fabric_comparison (id, checked_at, problem, more_faults, compared_changes, compared_reading) \
                    VALUES (1, $1, $2, $3, $4, $5) ON CONFLICT (id) DO UPDATE SET checked_at = excluded.checked_at, \
@@ -506,18 +481,12 @@ impl WriteTx {
     }
 
     /// As [`Store::fabric_faults`], within this change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn fabric_faults(&mut self) -> Result<Vec<(String, String)>> {
         let rows = statement(FAULTS).fetch_all(&mut self.tx).await?;
         rows.iter().map(fault).collect()
     }
 
     /// Writes an open fault.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_fabric_fault(&mut self, id: &str, body: &str) -> Result<()> {
         let sql =
             "INSERT INTO fabric_faults (id, body) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET body = excluded.body";
@@ -526,9 +495,6 @@ impl WriteTx {
     }
 
     /// Deletes a fault that is gone.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn delete_fabric_fault(&mut self, id: &str) -> Result<()> {
         let query = statement("DELETE FROM fabric_faults WHERE id = $1").bind(id);
         query.execute(&mut self.tx).await?;
@@ -536,18 +502,12 @@ impl WriteTx {
     }
 
     /// As [`Store::broken_links`], within this change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn broken_links(&mut self) -> Result<Vec<String>> {
         let rows = statement(BROKEN).fetch_all(&mut self.tx).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// Stores whether plans must not use a cable between switches.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn set_link_broken(&mut self, cable: &str, is_broken: bool) -> Result<()> {
         let sql = match is_broken {
             true => "INSERT INTO fabric_broken_links (cable) VALUES ($1) ON CONFLICT DO NOTHING",
@@ -558,9 +518,6 @@ impl WriteTx {
     }
 
     /// The nodes of all clusters without their full connection, by id.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn impaired_nodes(&mut self) -> Result<Vec<ImpairedNodeRow>> {
         let query = statement(format!("{IMPAIRED} ORDER BY i.node_id"));
         let rows = query.fetch_all(&mut self.tx).await?;
@@ -568,9 +525,6 @@ impl WriteTx {
     }
 
     /// Writes a node without its full connection.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_impaired_node(&mut self, row: &ImpairedNodeRow) -> Result<()> {
         let sql = "INSERT INTO fabric_impaired_nodes (node_id, since, seen, why) VALUES ($1, $2, $3, $4) \
                    ON CONFLICT (node_id) DO UPDATE SET since = excluded.since, seen = excluded.seen, why = excluded.why";
@@ -580,9 +534,6 @@ impl WriteTx {
     }
 
     /// Deletes a node that has its full connection again.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn delete_impaired_node(&mut self, node: &NodeId) -> Result<()> {
         let query = statement("DELETE FROM fabric_impaired_nodes WHERE node_id = $1").bind(node);
         query.execute(&mut self.tx).await?;

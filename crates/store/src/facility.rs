@@ -99,9 +99,6 @@ const BLOCK: &str = "SELECT a.message FROM facility_holds h JOIN facility_alarms
 
 impl Store {
     /// Readings stored at or after `since`, oldest first, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn facility_readings(&self, since: Timestamp, limit: i64) -> Result<Vec<ReadingRow>> {
         let sql = "SELECT kind, name, at, stored_at, body FROM facility_readings WHERE stored_at >= $1 \
                    ORDER BY stored_at, kind, name LIMIT $2";
@@ -110,9 +107,6 @@ impl Store {
     }
 
     /// Number of things of each kind with a reading taken at or after `since`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn count_facility_readings(&self, since: Timestamp) -> Result<BTreeMap<String, i64>> {
         let sql = "SELECT kind, COUNT(*) FROM facility_readings WHERE at >= $1 GROUP BY kind";
         let rows = statement(sql).bind(since.0).blocking().fetch_all(&self.readers).await?;
@@ -120,9 +114,6 @@ impl Store {
     }
 
     /// The last reading of one thing.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn facility_reading(&self, kind: &str, name: &str) -> Result<Option<ReadingRow>> {
         let sql = "SELECT kind, name, at, stored_at, body FROM facility_readings WHERE kind = $1 AND name = $2";
         let row = statement(sql).bind(kind).bind(name).fetch_optional(&self.readers);
@@ -130,9 +121,6 @@ impl Store {
     }
 
     /// The pinned address and certificate of a PDU or a cooling unit.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn facility_pin(&self, kind: &str, name: &str) -> Result<Option<String>> {
         let query = statement("SELECT pin FROM facility_pins WHERE kind = $1 AND name = $2");
         let row = query.bind(kind).bind(name).fetch_optional(&self.readers).await?;
@@ -140,9 +128,6 @@ impl Store {
     }
 
     /// Everything with a pin, as pairs of kind and name.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn facility_pins(&self) -> Result<Vec<(String, String)>> {
         let query = statement("SELECT kind, name FROM facility_pins ORDER BY kind, name");
         let rows = query.fetch_all(&self.readers).await?;
@@ -150,9 +135,6 @@ impl Store {
     }
 
     /// Alarms by id after `after`, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn alarms(&self, after: &str, limit: i64) -> Result<Vec<AlarmRow>> {
         let sql = format!("SELECT {ALARM} FROM facility_alarms WHERE id > $1 ORDER BY id LIMIT $2");
         let rows = statement(sql).bind(after).bind(limit);
@@ -160,9 +142,6 @@ impl Store {
     }
 
     /// Alarms that hold a node, oldest first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn alarms_of(&self, node: &NodeId) -> Result<Vec<AlarmRow>> {
         let sql = format!(
             "SELECT {ALARM} FROM facility_alarms WHERE id IN (SELECT alarm_id FROM facility_holds WHERE node_id = $1) \
@@ -173,9 +152,6 @@ impl Store {
     }
 
     /// Nodes that an alarm holds, by id after `after`, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn nodes_held_by(&self, alarm: &str, after: &str, limit: i64) -> Result<Vec<NodeId>> {
         let sql = "SELECT node_id FROM facility_holds WHERE alarm_id = $1 AND node_id > $2 ORDER BY node_id LIMIT $3";
         let rows = statement(sql).bind(alarm).bind(after).bind(limit);
@@ -184,9 +160,6 @@ impl Store {
     }
 
     /// Nodes that are not given to new clusters because of an alarm.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn cordoned_nodes(&self) -> Result<Vec<NodeId>> {
         let sql = "SELECT DISTINCT node_id FROM facility_holds WHERE cordons = 1 ORDER BY node_id";
         let rows = statement(sql).fetch_all(&self.readers).await?;
@@ -194,9 +167,6 @@ impl Store {
     }
 
     /// The message of the alarm that keeps a node from being switched on.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn power_block(&self, node: &NodeId) -> Result<Option<String>> {
         let row = statement(BLOCK).bind(node).fetch_optional(&self.readers).await?;
         row.map(|row| Ok(row.try_get(0)?)).transpose()
@@ -205,9 +175,6 @@ impl Store {
 
 impl WriteTx {
     /// Stores readings; a reading older than the stored one of the same thing is ignored.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_facility_readings(&mut self, rows: &[ReadingRow]) -> Result<()> {
         let sql = "INSERT INTO facility_readings (kind, name, at, stored_at, body) VALUES ($1, $2, $3, $4, $5) \
                    ON CONFLICT (kind, name) DO UPDATE SET at = excluded.at, stored_at = excluded.stored_at, \
@@ -224,9 +191,6 @@ impl WriteTx {
     }
 
     /// Pins the address and the certificate of a PDU or a cooling unit.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_facility_pin(&mut self, kind: &str, name: &str, pin: &str) -> Result<()> {
         let sql = "INSERT INTO facility_pins (kind, name, pin) VALUES ($1, $2, $3) \
                    ON CONFLICT (kind, name) DO UPDATE SET pin = excluded.pin";
@@ -236,9 +200,6 @@ impl WriteTx {
     }
 
     /// Deletes the pin of a PDU or a cooling unit.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn forget_facility_pin(&mut self, kind: &str, name: &str) -> Result<()> {
         let query = statement("DELETE FROM facility_pins WHERE kind = $1 AND name = $2");
         query.bind(kind).bind(name).execute(&mut self.tx).await?;
@@ -246,9 +207,6 @@ impl WriteTx {
     }
 
     /// Deletes readings stored before `before`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn forget_facility_readings(&mut self, before: Timestamp) -> Result<()> {
         let query = statement("DELETE FROM facility_readings WHERE stored_at < $1").bind(before.0);
         query.execute(&mut self.tx).await?;
@@ -258,9 +216,6 @@ impl WriteTx {
     /// Opens an alarm, or renews it and keeps its opening time; an alarm that blocks or cordons holds `nodes` from now on.
     /// Nodes that it blocked before and no longer blocks become due if they wait for alarms to clear. Returns true if a node
     /// became due.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_alarm(&mut self, row: &AlarmRow, nodes: &[NodeId]) -> Result<bool> {
         let sql = "SELECT node_id FROM facility_holds WHERE alarm_id = $1 AND blocks = 1 ORDER BY node_id";
         let before = statement(sql).bind(&row.id).fetch_all(&mut self.tx).await?;
@@ -328,9 +283,6 @@ impl WriteTx {
     }
 
     /// Clears an alarm. The nodes that it blocked become due if they wait for alarms to clear.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn clear_alarm(&mut self, id: &str, now: Timestamp) -> Result<()> {
         let sql = "UPDATE nodes SET due_at = $1 WHERE id IN (SELECT node_id FROM facility_holds WHERE alarm_id = $2 \
                    AND blocks = 1) AND due_at > $1 AND wait_kind = 'alarm'";
@@ -343,9 +295,6 @@ impl WriteTx {
     }
 
     /// As [`Store::power_block`], within this change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn power_block(&mut self, node: &NodeId) -> Result<Option<String>> {
         let row = statement(BLOCK).bind(node).fetch_optional(&mut self.tx).await?;
         row.map(|row| Ok(row.try_get(0)?)).transpose()

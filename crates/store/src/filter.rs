@@ -62,7 +62,6 @@ pub enum NodeColumn {
 /// An order of nodes: by a column (`None`: none), then by id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeOrder {
-    /// The column.
     pub column: Option<NodeColumn>,
     /// The greatest values of the column first. The ids of equal values ascend nevertheless.
     pub descending: bool,
@@ -160,7 +159,6 @@ impl NodeOrder {
 pub struct NodePlace {
     /// The value of the order's column; empty where the order has none.
     pub value: String,
-    /// The id.
     pub id: String,
 }
 

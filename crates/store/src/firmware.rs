@@ -25,7 +25,6 @@ pub struct FirmwareFileRow {
 /// A node's firmware, as its BMC last reported it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirmwareSeenRow {
-    /// The node.
     pub node: NodeId,
     /// When the BMC was read.
     pub at: Timestamp,
@@ -36,7 +35,6 @@ pub struct FirmwareSeenRow {
 /// A running update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirmwareUpdateRow {
-    /// The node.
     pub node: NodeId,
     /// Digest of the file.
     pub digest: String,
@@ -101,18 +99,12 @@ fn put_update(row: &FirmwareUpdateRow) -> Query<'_> {
 
 impl Store {
     /// All firmware files, by component and version.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn firmware_files(&self) -> Result<Vec<FirmwareFileRow>> {
         let rows = statement(format!("{FILE} ORDER BY component, version"));
         rows.fetch_all(&self.readers).await?.iter().map(file).collect()
     }
 
     /// The last reports of the BMCs of the nodes after `after` up to `last`, by node.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn firmware_seen_between(&self, after: &str, last: &str) -> Result<Vec<FirmwareSeenRow>> {
         let sql = "SELECT node_id, at, body FROM firmware_seen WHERE node_id > $1 AND node_id <= $2 ORDER BY node_id";
         let rows = statement(sql).bind(after).bind(last).blocking();
@@ -120,9 +112,6 @@ impl Store {
     }
 
     /// The last report of a node's BMC.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn firmware_seen(&self, node: &NodeId) -> Result<Option<FirmwareSeenRow>> {
         let query = statement("SELECT node_id, at, body FROM firmware_seen WHERE node_id = $1").bind(node);
         let row = query.fetch_optional(&self.readers).await?;
@@ -141,9 +130,6 @@ impl Store {
     }
 
     /// The running update of a node.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn firmware_update(&self, node: &NodeId) -> Result<Option<FirmwareUpdateRow>> {
         let row = statement(UPDATE).bind(node).fetch_optional(&self.readers).await?;
         row.as_ref().map(update).transpose()
@@ -158,18 +144,12 @@ impl Store {
     }
 
     /// Deletes the update of a node: it is over.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn end_firmware_update(&self, node: &NodeId) -> Result<()> {
         let query = statement("DELETE FROM firmware_updates WHERE node_id = $1").bind(node);
         self.execute(query).await.map(drop)
     }
 
     /// The maintenance window of a node or a cluster.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn maintenance_window(&self, target: &str) -> Result<Option<WindowRow>> {
         let sql = "SELECT target, generation, changed_at, body FROM maintenance_windows WHERE target = $1";
         let row = statement(sql).bind(target).fetch_optional(&self.readers).await?;
@@ -187,9 +167,6 @@ impl Store {
 
 impl WriteTx {
     /// As [`Store::firmware_update`], within this change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn firmware_update(&mut self, node: &NodeId) -> Result<Option<FirmwareUpdateRow>> {
         let row = statement(UPDATE).bind(node).fetch_optional(&mut self.tx).await?;
         row.as_ref().map(update).transpose()
@@ -251,9 +228,6 @@ impl WriteTx {
     }
 
     /// Sets the maintenance window of a node or a cluster.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_maintenance_window(&mut self, row: &WindowRow) -> Result<()> {
         let sql = "INSERT INTO maintenance_windows (target, generation, changed_at, body) VALUES ($1, $2, $3, $4) \
                    ON CONFLICT (target) DO UPDATE SET generation = excluded.generation, \

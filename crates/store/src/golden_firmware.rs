@@ -29,7 +29,6 @@ pub struct FirmwareValuesRow {
 pub struct GoldenFirmwareRow {
     /// Derived from SKU and values.
     pub id: String,
-    /// The SKU.
     pub sku: String,
     /// The values, as JSON, as in [`FirmwareValuesRow`].
     pub body: String,
@@ -73,27 +72,18 @@ fn golden(row: &Row) -> Result<GoldenFirmwareRow> {
 
 impl Store {
     /// The firmware values from a node's TPM.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn firmware_values(&self, node: &NodeId) -> Result<Option<FirmwareValuesRow>> {
         let row = statement(VALUES).bind(node).fetch_optional(&self.readers).await?;
         row.as_ref().map(values).transpose()
     }
 
     /// The golden values of a SKU, the newest first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn golden_firmware_of(&self, sku: &str) -> Result<Vec<GoldenFirmwareRow>> {
         let rows = statement(format!("{GOLDEN} WHERE sku = $1 ORDER BY approved_at DESC, id")).bind(sku);
         rows.fetch_all(&self.readers).await?.iter().map(golden).collect()
     }
 
     /// All golden values, by SKU, the newest first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn golden_firmware(&self) -> Result<Vec<GoldenFirmwareRow>> {
         let rows = statement(format!("{GOLDEN} ORDER BY sku, approved_at DESC, id"));
         rows.fetch_all(&self.readers).await?.iter().map(golden).collect()
@@ -119,9 +109,6 @@ impl Store {
 
 impl WriteTx {
     /// As [`Store::firmware_values`], within this change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn firmware_values(&mut self, node: &NodeId) -> Result<Option<FirmwareValuesRow>> {
         let row = statement(VALUES).bind(node).fetch_optional(&mut self.tx).await?;
         row.as_ref().map(values).transpose()
@@ -150,18 +137,12 @@ impl WriteTx {
     }
 
     /// As [`Store::golden_firmware_of`], within this change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn golden_firmware_of(&mut self, sku: &str) -> Result<Vec<GoldenFirmwareRow>> {
         let rows = statement(format!("{GOLDEN} WHERE sku = $1 ORDER BY approved_at DESC, id")).bind(sku);
         rows.fetch_all(&mut self.tx).await?.iter().map(golden).collect()
     }
 
     /// Adds golden values. Returns false for values that are approved already; they keep their first approval.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn add_golden_firmware(&mut self, row: &GoldenFirmwareRow) -> Result<bool> {
         let sql = "INSERT INTO golden_firmware (id, sku, body, approved_at, approved_by, node_id, reason) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING";

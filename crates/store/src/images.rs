@@ -25,7 +25,6 @@ pub struct ImageRow {
 /// A version of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageVersionRow {
-    /// Id of the image.
     pub image_id: ImageId,
     /// Digest of the disk image: "b3-" and 64 hex digits.
     pub digest: String,
@@ -68,7 +67,6 @@ pub struct ImageVersionBody {
 pub struct UploadRow {
     /// A UUID.
     pub id: String,
-    /// Id of the image.
     pub image_id: ImageId,
     /// The member who began the upload.
     pub owner: String,
@@ -159,9 +157,6 @@ impl Store {
     }
 
     /// Images with ids after `after`, in the order of their ids, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn images(&self, after: &str, limit: i64) -> Result<Vec<ImageRow>> {
         let sql = "SELECT id, uid, version, created_at, updated_at FROM images WHERE id > $1 ORDER BY id LIMIT $2";
         let query = statement(sql).bind(after).bind(limit);
@@ -174,9 +169,6 @@ impl Store {
     }
 
     /// Versions of an image, newest first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn image_versions(&self, id: &ImageId) -> Result<Vec<ImageVersionRow>> {
         let sql = "SELECT image_id, digest, body, created_at FROM image_versions WHERE image_id = $1 \
                    ORDER BY created_at DESC, digest";
@@ -203,9 +195,6 @@ impl Store {
     }
 
     /// Uploads with an unfinished import, which is begun again after a restart.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn unfinished_imports(&self) -> Result<Vec<UploadRow>> {
         let sql = format!("{SELECT_UPLOADS} JOIN operations o ON o.id = u.operation WHERE o.ended_at IS NULL");
         statement(sql)
@@ -217,9 +206,6 @@ impl Store {
     }
 
     /// Uploads that began before `before`, at most 100.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn old_uploads(&self, before: Timestamp) -> Result<Vec<UploadRow>> {
         let sql = format!("{SELECT_UPLOADS} WHERE u.created_at < $1 LIMIT 100");
         let query = statement(sql).bind(before.0);
@@ -234,9 +220,6 @@ impl Store {
 
 impl WriteTx {
     /// The upload with this owner and idempotency key.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn upload_of_key(&mut self, owner: &str, key: &str) -> Result<Option<UploadRow>> {
         let sql = format!("{SELECT_UPLOADS} WHERE u.owner = $1 AND u.key = $2");
         let query = statement(sql).bind(owner).bind(key);
@@ -289,10 +272,6 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Deletes an upload.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn delete_upload(&mut self, id: &str) -> Result<()> {
         statement("DELETE FROM uploads WHERE id = $1")
             .bind(id)
@@ -359,9 +338,6 @@ impl WriteTx {
     }
 
     /// Digests of all versions of all images, each once. The chunk store must keep their chunks.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn image_digests(&mut self) -> Result<Vec<String>> {
         let rows = statement("SELECT DISTINCT digest FROM image_versions")
             .fetch_all(&mut self.tx)

@@ -208,9 +208,6 @@ impl Store {
     }
 
     /// Empties the write-ahead log of a SQLite file, which holds former contents of rows. A server manages its own log.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn empty_log(&self) -> Result<()> {
         let Readers::Sqlite(readers) = &self.readers else {
             return Ok(());

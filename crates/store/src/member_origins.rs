@@ -17,9 +17,6 @@ pub struct MemberOrigin {
 
 impl WriteTx {
     /// The member of a person, locked until the change ends.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn member_of(&mut self, origin: &MemberOrigin) -> Result<Option<MemberRecord>> {
         let sql = format!(
             "{MEMBERS} WHERE issuer = $1 AND issuer <> '' AND subject = $2{}",
@@ -31,9 +28,6 @@ impl WriteTx {
     }
 
     /// Adds the member of a person. False: a member has this name, or the person is a member under another name.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn add_member_of(
         &mut self,
         origin: &MemberOrigin,
@@ -54,9 +48,6 @@ impl WriteTx {
 
     /// Gives a member another role and another customer. When the customer changes, end the member's accesses too: they
     /// carry the customer.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn set_member_rights(&mut self, name: &str, given: &MemberRow) -> Result<()> {
         let query = statement("UPDATE members SET role = $2, customer = $3 WHERE name = $1");
         let query = query.bind(name).bind(&given.role).bind(&given.customer);
@@ -66,9 +57,6 @@ impl WriteTx {
     }
 
     /// Notes the use of a secret that is stored nowhere before its use. False: it was used before.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn use_once(&mut self, hash: &str, purpose: &str, expires_at: Timestamp, now: Timestamp) -> Result<bool> {
         let sql = "INSERT INTO tokens (hash, purpose, subject, body, expires_at, used_at) \
                    VALUES ($1, $2, '', '', $3, $4) ON CONFLICT DO NOTHING";

@@ -61,9 +61,6 @@ fn token(row: &Row) -> Result<MemberTokenRow> {
 
 impl Store {
     /// Unused tokens that are valid at `now`, by id after `after`, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn member_tokens(
         &self,
         scope: &Scope,
@@ -83,9 +80,6 @@ impl Store {
 
 impl WriteTx {
     /// Adds a token for a new member, with the member who created it.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_member_token(
         &mut self,
         hash: &str,
@@ -109,9 +103,6 @@ impl WriteTx {
     }
 
     /// Ends an unused token. None: there is no unused token of this id within the scope.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn delete_member_token(
         &mut self,
         scope: &Scope,

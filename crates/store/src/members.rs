@@ -68,9 +68,6 @@ pub struct DeploymentKeys {
 
 impl Store {
     /// A member; none: there is no such member.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn member(&self, name: &str) -> Result<Option<MemberRecord>> {
         let sql = format!("{MEMBERS} WHERE name = $1");
         let row = statement(sql).bind(name).fetch_optional(&self.readers).await?;
@@ -78,9 +75,6 @@ impl Store {
     }
 
     /// Members by name after `after`, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn members(&self, scope: &Scope, after: &str, limit: i64) -> Result<Vec<MemberRecord>> {
         let sql = format!(
             "{MEMBERS} WHERE name > $1{} ORDER BY name LIMIT $2",
@@ -93,9 +87,6 @@ impl Store {
 
     /// Invited members with a newest certificate that ends after `now` and by `until`, if no event has warned of that end
     /// yet. Members of an identity provider have certificates for hours, and log in again.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn ending_members(&self, now: Timestamp, until: Timestamp) -> Result<Vec<MemberRecord>> {
         let sql = format!(
             "{MEMBERS} WHERE certificate_ends_at > $1 AND certificate_ends_at <= $2 AND warned_of <> certificate_ends_at \
@@ -107,9 +98,6 @@ impl Store {
     }
 
     /// Stores that a member has called, unless a call at or after `since` is stored already.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn record_use(&self, name: &str, epoch: u64, now: Timestamp, since: Timestamp) -> Result<bool> {
         let sql = "UPDATE members SET used_at = $1 WHERE name = $2 AND epoch = $3 AND used_at < $4";
         let query = statement(sql).bind(now.0).bind(name).bind(integer(epoch)).bind(since.0);
@@ -138,9 +126,6 @@ impl Store {
     }
 
     /// Whether there is a token with this hash, used or not.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn has_token(&self, hash: &str, purpose: &str) -> Result<bool> {
         let query = statement("SELECT 1 FROM tokens WHERE hash = $1 AND purpose = $2");
         let row = query.bind(hash).bind(purpose).fetch_optional(&self.readers).await?;
@@ -148,9 +133,6 @@ impl Store {
     }
 
     /// Deletes tokens that expired before `oldest`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn forget_tokens(&self, oldest: Timestamp) -> Result<u64> {
         let query = statement("DELETE FROM tokens WHERE expires_at < $1")
             .bind(oldest.0)
@@ -195,9 +177,6 @@ impl WriteTx {
     /// Adds a member with the epoch `epoch`, or changes the role of an existing member, who keeps the epoch. Returns the
     /// member's epoch. Returns None and changes nothing if the name belongs to a member of another customer or of the site,
     /// or to a member who logs in by an OpenID Connect provider.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_member(
         &mut self,
         name: &str,
@@ -217,9 +196,6 @@ impl WriteTx {
     }
 
     /// A member within this change, locked until the change ends.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn member(&mut self, name: &str) -> Result<Option<MemberRecord>> {
         let sql = format!("{MEMBERS} WHERE name = $1{}", self.kind.for_update());
         let row = statement(sql).bind(name).fetch_optional(&mut self.tx).await?;
@@ -228,9 +204,6 @@ impl WriteTx {
 
     /// A member within the scope, and all operators, locked until the change ends. If two operators delete each other at
     /// the same time, the second change finds its target to be the last operator.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn member_and_operators(
         &mut self,
         scope: &Scope,
@@ -250,9 +223,6 @@ impl WriteTx {
     }
 
     /// Gives a member another role.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn set_member_role(&mut self, name: &str, role: &str) -> Result<()> {
         let query = statement("UPDATE members SET role = $2 WHERE name = $1");
         query.bind(name).bind(role).execute(&mut self.tx).await?;
@@ -262,9 +232,6 @@ impl WriteTx {
 
     /// Ends every access of a member: certificates, by the new epoch, SSH keys, sessions, API keys, and unused tokens,
     /// including those that the member created for others. The member remains, and can return with a new token.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn revoke_member(&mut self, name: &str, epoch: u64) -> Result<()> {
         let sql = "UPDATE members SET epoch = $2, certificate_ends_at = 0 WHERE name = $1";
         let query = statement(sql).bind(name).bind(integer(epoch));
@@ -273,9 +240,6 @@ impl WriteTx {
     }
 
     /// Deletes a member, and ends the same accesses as `revoke_member`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn delete_member(&mut self, name: &str) -> Result<()> {
         let query = statement("DELETE FROM members WHERE name = $1").bind(name);
         query.execute(&mut self.tx).await?;
@@ -297,9 +261,6 @@ impl WriteTx {
 
     /// Stores the end of a certificate that is issued to a member, and the hash of the authority that signed it. Returns
     /// false and changes nothing if the member has another epoch or does not exist.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn record_member_cert(
         &mut self,
         name: &str,
@@ -314,9 +275,6 @@ impl WriteTx {
 
     /// Stores that an event warns of the end of a member's certificate. False: one has done so, or the certificate was
     /// renewed.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn mark_end_warned(&mut self, name: &str, ends_at: Timestamp) -> Result<bool> {
         let sql = "UPDATE members SET warned_of = $2 WHERE name = $1 AND certificate_ends_at = $2 AND warned_of <> $2";
         let query = statement(sql).bind(name).bind(ends_at.0);
@@ -330,9 +288,6 @@ impl WriteTx {
     }
 
     /// Number of members.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn member_count(&mut self) -> Result<i64> {
         Ok(statement("SELECT COUNT(*) FROM members")
             .fetch_one(&mut self.tx)
@@ -342,9 +297,6 @@ impl WriteTx {
 
     /// Adds a token. Only the newest few of one purpose and subject are kept, so that repeated requests cannot fill the
     /// table.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_token(&mut self, row: &TokenRow) -> Result<()> {
         let sql = "INSERT INTO tokens (hash, purpose, subject, body, expires_at) VALUES ($1, $2, $3, $4, $5)";
         let query = statement(sql)
@@ -361,9 +313,6 @@ impl WriteTx {
     }
 
     /// Ends all unused tokens of a purpose and subject.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn revoke_tokens(&mut self, purpose: &str, subject: &str) -> Result<()> {
         let query = statement("DELETE FROM tokens WHERE purpose = $1 AND subject = $2 AND used_at IS NULL");
         query.bind(purpose).bind(subject).execute(&mut self.tx).await?;
@@ -371,9 +320,6 @@ impl WriteTx {
     }
 
     /// A token, and whether it was used; does not use it.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn token(&mut self, hash: &str, purpose: &str) -> Result<Option<(TokenRow, bool)>> {
         let sql = "SELECT subject, body, expires_at, used_at FROM tokens WHERE hash = $1 AND purpose = $2";
         let Some(row) = statement(sql)
@@ -395,18 +341,12 @@ impl WriteTx {
     }
 
     /// Uses a token. None: it does not exist, was used, or has expired; the caller cannot tell which.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn use_token(&mut self, hash: &str, purpose: &str, now: Timestamp) -> Result<Option<TokenRow>> {
         self.use_token_as(hash, purpose, "", now).await
     }
 
     /// As `use_token`, but a caller with the same non-empty `who` may use the token again until it expires, because an
     /// answer may be lost.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn use_token_as(
         &mut self,
         hash: &str,
@@ -431,9 +371,6 @@ impl WriteTx {
     }
 
     /// Deletes the private keys and user data of a node's deployments. They are not needed after a hand-over or a release.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn forget_private_keys(&mut self, node: &NodeId) -> Result<()> {
         let sql = "UPDATE deployment_keys SET host_private = $2, provision_private = $2, user_data = NULL \
                    WHERE node_id = $1";
@@ -466,9 +403,6 @@ impl WriteTx {
     }
 
     /// Deletes all keys of an erased node.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn forget_deployments(&mut self, node: &NodeId) -> Result<()> {
         let query = statement("DELETE FROM deployment_keys WHERE node_id = $1").bind(node);
         query.execute(&mut self.tx).await?;

@@ -34,9 +34,6 @@ fn row(row: &Row) -> Result<NodeNeighbours> {
 
 impl Store {
     /// The last report of a node's cards; none: the agent has never reported.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn node_neighbours(&self, node: &NodeId) -> Result<Option<NodeNeighbours>> {
         let found = statement(READ).bind(node).fetch_optional(&self.readers).await?;
         found.as_ref().map(row).transpose()
@@ -45,18 +42,12 @@ impl Store {
 
 impl WriteTx {
     /// As [`Store::node_neighbours`], within this change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn node_neighbours(&mut self, node: &NodeId) -> Result<Option<NodeNeighbours>> {
         let found = statement(READ).bind(node).fetch_optional(&mut self.tx).await?;
         found.as_ref().map(row).transpose()
     }
 
     /// Stores a report of a node's cards, and replaces the former one.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn save_neighbours(&mut self, heard: &NodeNeighbours) -> Result<()> {
         let sql = "INSERT INTO node_neighbours (node_id, boot_id, heard_at, body, told) VALUES ($1, $2, $3, $4, $5) \
                    ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, heard_at = excluded.heard_at, \

@@ -11,7 +11,6 @@ use crate::{Result, Store, WriteTx};
 pub struct NodeNetwork {
     /// Id of the node.
     pub node: NodeId,
-    /// The network.
     pub network: Network,
     /// The network's VLAN at that time.
     pub vlan: u16,
@@ -52,9 +51,6 @@ fn network_row(row: &Row) -> Result<NodeNetwork> {
 
 impl Store {
     /// The network last requested for a node's ports; none: never.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn node_network(&self, node: &NodeId) -> Result<Option<NodeNetwork>> {
         let query = statement(format!("{NETWORKS} WHERE node_id = $1")).bind(node);
         let row = query.fetch_optional(&self.readers).await?;
@@ -62,9 +58,6 @@ impl Store {
     }
 
     /// The networks of all nodes, by node.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn node_networks(&self) -> Result<Vec<NodeNetwork>> {
         let query = statement(format!("{NETWORKS} ORDER BY node_id")).blocking();
         let rows = query.fetch_all(&self.readers).await?;
@@ -72,9 +65,6 @@ impl Store {
     }
 
     /// The VLANs with an owner, by number.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn vlans(&self) -> Result<Vec<VlanRow>> {
         let query = statement("SELECT vlan, owner, changed_at FROM vlans ORDER BY vlan");
         let rows = query.fetch_all(&self.readers).await?;
@@ -92,9 +82,6 @@ impl Store {
 impl WriteTx {
     /// The VLAN of an owner: the present one, or else the lowest free one of the range, which the owner gets. None: all are
     /// taken.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn vlan_of(&mut self, owner: &str, (first, last): (u16, u16), now: Timestamp) -> Result<Option<u16>> {
         // Locks the hall: two owners cannot draw at the same time.
         self.hall().await?;
@@ -116,9 +103,6 @@ impl WriteTx {
     }
 
     /// Stores the network to which a node's ports are moved next. Returns the step of the request.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn request_network(&mut self, node: &NodeId, network: Network, vlan: u16, now: Timestamp) -> Result<u64> {
         let sql = "UPDATE vlans SET changed_at = $1 \
                    WHERE vlan = $2 OR vlan IN (SELECT vlan FROM node_networks WHERE node_id = $3)";
@@ -134,9 +118,6 @@ impl WriteTx {
 
     /// Frees a VLAN, if no port is requested into it, and no port was requested into or out of it since `read_since`, when
     /// a reading began that found the VLAN on no port. Returns whether it is free now.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn free_vlan(&mut self, vlan: u16, read_since: Timestamp) -> Result<bool> {
         let sql = "DELETE FROM vlans WHERE vlan = $1 AND changed_at < $2 \
                    AND NOT EXISTS (SELECT 1 FROM node_networks WHERE vlan = $1)";

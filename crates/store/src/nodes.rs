@@ -151,7 +151,7 @@ pub struct HistoryRow {
     pub at: Timestamp,
     /// Microseconds spent in the former state.
     pub spent_us: i64,
-    /// The reason.
+    /// Why the edge was taken, for operators.
     pub reason: String,
 }
 
@@ -260,9 +260,6 @@ impl Store {
     }
 
     /// Nodes by id after `after`, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn nodes(&self, scope: &Scope, filter: &Filter, after: &str, limit: i64) -> Result<Vec<NodeRecord>> {
         let after = NodePlace {
             id: after.to_owned(),
@@ -273,9 +270,6 @@ impl Store {
     }
 
     /// Nodes in an order, after a place in it (`None`: from its beginning), at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn nodes_in_order(
         &self,
         scope: &Scope,
@@ -306,9 +300,6 @@ impl Store {
     }
 
     /// The node that has a MAC address.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn node_of_mac(&self, mac: &str) -> Result<Option<NodeId>> {
         let row = statement("SELECT node_id FROM nics WHERE mac = $1").bind(mac);
         Ok(row.fetch_optional(&self.readers).await?.map(|r| r.id(0)).transpose()?)
@@ -337,9 +328,6 @@ impl Store {
     }
 
     /// Edges taken, newest first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn history(&self, id: &NodeId, limit: i64) -> Result<Vec<HistoryRow>> {
         let sql = "SELECT edge, from_state, to_state, at, spent_us, reason FROM history WHERE node_id = $1 \
                    ORDER BY position DESC LIMIT $2";
@@ -364,9 +352,6 @@ impl Store {
 
     /// Leases up to `limit` due nodes that `replica` may take, until `lease_end`. A single statement, so that two runners
     /// never get the same node.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn lease_due_nodes(
         &self,
         replica: &str,
@@ -387,9 +372,6 @@ impl Store {
     }
 
     /// When the next node that `replica` may take is due; none: there is no such node.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn next_due(&self, replica: &str) -> Result<Option<Timestamp>> {
         let sql = format!("SELECT due_at FROM nodes WHERE {TURN} IN ('', $1) ORDER BY due_at LIMIT 1");
         let row = statement(sql).bind(replica).fetch_optional(&self.readers).await?;
@@ -397,9 +379,6 @@ impl Store {
     }
 
     /// Makes a node due, whatever its wait.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn wake(&self, id: &NodeId, now: Timestamp) -> Result<()> {
         let query = statement("UPDATE nodes SET due_at = $1 WHERE id = $2 AND due_at > $1").bind(now.0);
         self.execute(query.bind(id)).await?;
@@ -555,9 +534,6 @@ impl WriteTx {
     }
 
     /// Makes a node due.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn wake(&mut self, id: &NodeId, now: Timestamp) -> Result<()> {
         self.put_due(id, now).await?;
         self.due.push(id.clone());
@@ -565,9 +541,6 @@ impl WriteTx {
     }
 
     /// Sets when a node is due. A runner calls it last in its own change, to keep its lease.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_due(&mut self, id: &NodeId, due: Timestamp) -> Result<()> {
         let query = statement("UPDATE nodes SET due_at = $1 WHERE id = $2").bind(due.0);
         query.bind(id).execute(&mut self.tx).await?;
@@ -576,9 +549,6 @@ impl WriteTx {
     }
 
     /// Indexes a node by the labels of its record. Call it after `save_node` when labels change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_labels(&mut self, record: &NodeRecord) -> Result<()> {
         statement("DELETE FROM node_labels WHERE node_id = $1")
             .bind(&record.id)
@@ -649,9 +619,6 @@ impl WriteTx {
     }
 
     /// Adds an edge to the node's history.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn add_history(&mut self, id: &NodeId, edge: Edge, row: &HistoryRow) -> Result<()> {
         let sql = "INSERT INTO history (node_id, edge, from_state, to_state, at, spent_us, reason) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7)";
@@ -670,9 +637,6 @@ impl WriteTx {
     }
 
     /// A node that has or is getting this image version; none: no node.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn image_in_use(&mut self, digest: &str) -> Result<Option<NodeId>> {
         let sql = "SELECT id FROM nodes WHERE claimed_image = $1 OR held_image = $1 LIMIT 1";
         let row = statement(sql).bind(digest).fetch_optional(&mut self.tx).await?;

@@ -77,9 +77,6 @@ impl Store {
 
     /// Operations by id, newest first, before `before` (empty: from the newest). Fields of the filter: target, kind, done
     /// ("true", "false"), result ("succeeded", "failed"; an operation under way has none).
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn operations(
         &self,
         scope: &Scope,
@@ -108,9 +105,6 @@ impl Store {
     }
 
     /// Open operations past their deadline, at most 100.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn overdue_operations(&self, now: Timestamp) -> Result<Vec<OperationRow>> {
         let sql = format!("{COLUMNS} WHERE ended_at IS NULL AND deadline < $1 LIMIT 100");
         statement(sql)
@@ -135,9 +129,6 @@ impl WriteTx {
     }
 
     /// Inserts a new operation.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn insert_operation(&mut self, row: &OperationRow) -> Result<()> {
         let sql = "INSERT INTO operations (id, version, kind, target, requested_by, created_at, deadline, ended_at, \
                    code, message, cancel_requested) VALUES ($1, 1, $2, $3, $4, $5, $6, NULL, 0, '', 0)";
@@ -155,9 +146,6 @@ impl WriteTx {
     }
 
     /// Open operations on a target, oldest first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn open_operations(&mut self, target: &str) -> Result<Vec<OperationRow>> {
         let sql = format!("{COLUMNS} WHERE target = $1 AND ended_at IS NULL ORDER BY id");
         statement(sql)
@@ -170,9 +158,6 @@ impl WriteTx {
     }
 
     /// Ends an operation. Returns false if it had ended before.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn end_operation(&mut self, id: &OperationId, code: i32, message: &str, now: Timestamp) -> Result<bool> {
         let sql = "UPDATE operations SET ended_at = $1, code = $2, message = $3, version = version + 1 \
                    WHERE id = $4 AND ended_at IS NULL";
@@ -190,9 +175,6 @@ impl WriteTx {
     }
 
     /// Stores that an end was requested. Returns false if the operation has ended.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn request_cancel(&mut self, id: &OperationId) -> Result<bool> {
         let sql = "UPDATE operations SET cancel_requested = 1, version = version + 1 \
                    WHERE id = $1 AND ended_at IS NULL";

@@ -23,7 +23,6 @@ const RECHECK_US: i64 = minutes(10);
 /// A node's permit for one resource, or its place in the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
-    /// The resource.
     pub resource: Resource,
     /// When the node requested the first permit of its effect.
     pub asked_at: Timestamp,
@@ -38,7 +37,6 @@ pub struct Permit {
 /// A node that requests permits.
 #[derive(Debug, Clone, Copy)]
 pub struct PermitRequest<'a> {
-    /// The node.
     pub node: &'a NodeId,
     /// The customer that it works for; none: no customer in particular.
     pub customer: Option<&'a CustomerId>,
@@ -51,7 +49,6 @@ pub struct PermitRequest<'a> {
 /// Why a node has to wait in line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queued {
-    /// The resource.
     pub resource: Resource,
     /// Permits taken.
     pub taken: u32,
@@ -87,9 +84,6 @@ fn count(row: &Row, column: usize) -> Result<u32> {
 
 impl Store {
     /// A node's permits and places in lines, in locking order.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn permits(&self, node: &NodeId) -> Result<Vec<Permit>> {
         let sql = "SELECT resource, asked_at, taken_at, effect_id, free_at FROM permits WHERE node_id = $1";
         let rows = statement(sql).bind(node).fetch_all(&self.readers).await?;
@@ -99,9 +93,6 @@ impl Store {
     }
 
     /// Time that a node waited in line before the attempts of the state entered at `since`, in microseconds.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn in_line_us(&self, node: &NodeId, since: Timestamp) -> Result<i64> {
         // Not SUM, which returns another type on PostgreSQL.
         let sql = "SELECT in_line_us FROM effects WHERE node_id = $1 AND state_since = $2 AND in_line_us > 0";
@@ -111,9 +102,6 @@ impl Store {
     }
 
     /// The state of a resource at `now`. Counts all rows: for display, not for decisions.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn queue(&self, resource: &Resource, now: Timestamp) -> Result<Queue> {
         let sql = "SELECT COALESCE((SELECT room FROM bounds WHERE resource = $1), 0), \
                    (SELECT COUNT(*) FROM permits WHERE resource = $1 AND taken_at IS NOT NULL \
@@ -129,9 +117,6 @@ impl Store {
     }
 
     /// Number of nodes in the line for `resource` of the same or a higher rank that asked before `node`. Counts rows.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn count_ahead(&self, resource: &Resource, node: &NodeId) -> Result<u32> {
         let sql = "SELECT COUNT(*) FROM permits p JOIN permits own ON own.resource = p.resource AND own.node_id = $2 \
                    WHERE p.resource = $1 AND p.taken_at IS NULL AND p.rank <= own.rank AND p.asked_at < own.asked_at";
@@ -140,9 +125,6 @@ impl Store {
     }
 
     /// For each kind: the number of nodes that use permits at `now`, and the number that wait for one.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn count_permits(&self, now: Timestamp) -> Result<Vec<(String, i64, i64)>> {
         let sql = "SELECT kind, COUNT(DISTINCT CASE WHEN effect_id IS NOT NULL AND (free_at IS NULL OR free_at > $1) \
                    THEN node_id END), COUNT(DISTINCT CASE WHEN taken_at IS NULL THEN node_id END) \
@@ -156,9 +138,6 @@ impl Store {
 impl WriteTx {
     /// Takes the permits of an effect, as far as there is room and it is the node's turn. Lock the node's row before
     /// (`WriteTx::node`). Returns the resource to wait for, if any: then the node rests, and becomes due at its turn.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn request_permits(
         &mut self,
         request: PermitRequest<'_>,
@@ -186,9 +165,6 @@ impl WriteTx {
     }
 
     /// Stores the wait of a node in line, until the node is due.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn wait_in_queue(&mut self, node: &NodeId, wait: &Wait) -> Result<()> {
         let (text, kind) = waits::columns(node.as_str(), wait)?;
         let query =
@@ -198,9 +174,6 @@ impl WriteTx {
     }
 
     /// Assigns the node's unused permits to an attempt that has just begun, after `in_line_us` microseconds in line.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn use_permits(&mut self, node: &NodeId, effect: &str, in_line_us: i64) -> Result<()> {
         let query = statement("UPDATE permits SET effect_id = $1 WHERE node_id = $2 AND effect_id IS NULL");
         query.bind(effect).bind(node).execute(&mut self.tx).await?;
@@ -212,17 +185,11 @@ impl WriteTx {
     }
 
     /// Returns a node's unused permits, and takes the node out of every line. Its row must be locked.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn leave_queues(&mut self, node: &NodeId, now: Timestamp) -> Result<()> {
         self.drop_permits(node, " AND effect_id IS NULL", now).await
     }
 
     /// As `leave_queues`, except for the line of an alarm: others do not wait for a machine that must not be switched on.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn leave_for_alarm(&mut self, node: &NodeId, now: Timestamp) -> Result<()> {
         self.drop_permits(
             node,
@@ -233,9 +200,6 @@ impl WriteTx {
     }
 
     /// As `leave_queues`, including permits in use: the node is about to be deleted.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn forget_permits(&mut self, node: &NodeId, now: Timestamp) -> Result<()> {
         self.drop_permits(node, "", now).await
     }
@@ -255,9 +219,6 @@ impl WriteTx {
     }
 
     /// Returns the permits of an effect: they stay taken for their settling time.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn release_permits(&mut self, effect: &str, now: Timestamp) -> Result<()> {
         let sql =
             "UPDATE permits SET free_at = $1 + settle_us WHERE effect_id = $2 AND free_at IS NULL RETURNING resource";

@@ -16,9 +16,6 @@ pub struct ReplicaRow {
 
 impl Store {
     /// Stores a heartbeat, and registers a new replica. An older time never replaces a newer one.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn record_heartbeat(&self, id: &str, now: Timestamp) -> Result<()> {
         let sql = "INSERT INTO replicas (id, heard_at) VALUES ($1, $2) ON CONFLICT (id) \
                    DO UPDATE SET heard_at = excluded.heard_at WHERE replicas.heard_at < excluded.heard_at";
@@ -29,9 +26,6 @@ impl Store {
 
     /// Registers the start of a replica. Returns since when at least one replica was always alive; that is `now` after all
     /// replicas were silent for longer than `silence_us`, or had stopped in order.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn begin_replica(&self, id: &str, now: Timestamp, silence_us: i64) -> Result<Timestamp> {
         let last = statement("SELECT heard_at, up_since FROM replicas ORDER BY heard_at DESC LIMIT 1");
         let up_since = match last.fetch_optional(&self.readers).await? {
@@ -48,9 +42,6 @@ impl Store {
     }
 
     /// Removes a replica that stopped in order, so that others need not wait until it counts as dead.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn end_replica(&self, id: &str) -> Result<()> {
         let query = statement("DELETE FROM replicas WHERE id = $1").bind(id);
         self.execute(query).await?;
@@ -58,9 +49,6 @@ impl Store {
     }
 
     /// Replicas with a heartbeat at or after `since`, by id: those that are alive.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn replicas(&self, since: Timestamp) -> Result<Vec<ReplicaRow>> {
         let query = statement("SELECT id, heard_at FROM replicas WHERE heard_at >= $1 ORDER BY id").bind(since.0);
         let rows = query.fetch_all(&self.readers).await?;
@@ -75,9 +63,6 @@ impl Store {
     }
 
     /// Deletes replicas without a heartbeat since `oldest`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn forget_replicas(&self, oldest: Timestamp) -> Result<u64> {
         let query = statement("DELETE FROM replicas WHERE heard_at < $1").bind(oldest.0);
         self.execute(query).await
@@ -86,9 +71,6 @@ impl Store {
 
 impl WriteTx {
     /// Takes over an open attempt of a dead replica. Returns false if the attempt has ended.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn adopt_effect(&mut self, id: &str, owner: &str) -> Result<bool> {
         let query = statement("UPDATE effects SET owner = $1 WHERE id = $2 AND ended_at IS NULL");
         let done = query.bind(owner).bind(id).execute(&mut self.tx).await?;

@@ -76,9 +76,6 @@ impl WriteTx {
 
 impl Store {
     /// Deletes answers older than `oldest`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn forget_requests(&self, oldest: Timestamp) -> Result<u64> {
         let query = statement("DELETE FROM requests WHERE at < $1")
             .bind(oldest.0)

@@ -38,9 +38,6 @@ fn at_rest() -> String {
 
 impl Store {
     /// Makes every node due that a former process may have left in the middle of a step.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn wake_unfinished(&self, now: Timestamp) -> Result<u64> {
         let sql = format!(
             "UPDATE nodes SET due_at = $1 WHERE state IN ({}) \
@@ -51,9 +48,6 @@ impl Store {
     }
 
     /// Ids after `after` of nodes at rest without an open attempt, in order, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn resting_ids(&self, after: &str, limit: i64) -> Result<Vec<NodeId>> {
         let sql = format!(
             "SELECT id FROM nodes WHERE id > $1 AND {} ORDER BY id LIMIT $2",
@@ -65,9 +59,6 @@ impl Store {
     }
 
     /// The nodes of `ids` that are at rest without an open attempt.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn resting(&self, ids: &[&NodeId]) -> Result<Vec<RestingRow>> {
         // The same SQL text for all batches, so that it is prepared once.
         let places: Vec<String> = (1..=BATCH).map(|n| format!("${n}")).collect();

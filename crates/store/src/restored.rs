@@ -41,27 +41,18 @@ pub(crate) fn columns(doubt: Option<&Doubt>) -> (&str, i64, &str, i64) {
 
 impl Store {
     /// Number of doubted nodes.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn doubted_nodes(&self) -> Result<i64> {
         let query = statement("SELECT COUNT(*) FROM nodes WHERE doubt_cause <> ''");
         Ok(query.fetch_one(&self.readers).await?.try_get(0)?)
     }
 
     /// True while a node is doubted because the database was restored: the database may then lack customers of the site.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn is_restored(&self) -> Result<bool> {
         let query = statement("SELECT id FROM nodes WHERE doubt_cause = 'restored' AND doubt_cause <> '' LIMIT 1");
         Ok(query.fetch_optional(&self.readers).await?.is_some())
     }
 
     /// A doubted node of a cluster, if there is one.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn doubted_node_of(&self, cluster: &ClusterId) -> Result<Option<NodeId>> {
         let sql = "SELECT n.id FROM cluster_nodes c JOIN nodes n ON n.id = c.node_id \
                    WHERE c.cluster_id = $1 AND n.doubt_cause <> '' ORDER BY n.id LIMIT 1";
@@ -70,9 +61,6 @@ impl Store {
     }
 
     /// Stores the challenge of a starting daemon, which finds it here if both use the same database.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_challenge(&self, challenge: &str) -> Result<()> {
         let query = statement("UPDATE site SET challenge = $1 WHERE id = 1").bind(challenge);
         self.execute(query).await?;
@@ -80,9 +68,6 @@ impl Store {
     }
 
     /// The last stored challenge.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn challenge(&self) -> Result<String> {
         let query = statement("SELECT challenge FROM site WHERE id = 1");
         Ok(query.fetch_one(&self.readers).await?.try_get(0)?)
@@ -110,9 +95,6 @@ impl WriteTx {
     }
 
     /// Sets the age of the database.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_database_age(&mut self, age: i64) -> Result<()> {
         let query = statement("UPDATE site SET age = $1 WHERE id = 1").bind(age);
         query.execute(&mut self.tx).await?;
@@ -120,9 +102,6 @@ impl WriteTx {
     }
 
     /// Doubts every node, including nodes doubted for another reason, and makes them due. Returns the number of nodes.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn doubt_all(&mut self, doubt: &Doubt) -> Result<u64> {
         let (cause, since, why, _) = columns(Some(doubt));
         let sql =

@@ -142,27 +142,18 @@ fn secret(row: &Row, keys: &[(&str, bool)]) -> Result<SealedSecret> {
 
 impl Store {
     /// Ids of nodes with a cloud-config in the clear, as older versions stored it, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn nodes_with_plain_user_data(&self, limit: i64) -> Result<Vec<NodeId>> {
         let sql = format!("SELECT id FROM nodes WHERE {PLAIN} ORDER BY id LIMIT $1");
         texts(&statement(sql).bind(limit).blocking().fetch_all(&self.readers).await?)
     }
 
     /// Ids of clusters with a cloud-config in the clear, as older versions stored it, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn clusters_with_plain_user_data(&self, limit: i64) -> Result<Vec<ClusterId>> {
         let sql = format!("SELECT id FROM clusters WHERE {PLAIN} ORDER BY id LIMIT $1");
         texts(&statement(sql).bind(limit).blocking().fetch_all(&self.readers).await?)
     }
 
     /// Ids of nodes after `after` with a secret that is not under the key of this header.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn nodes_to_reseal(&self, header: &[u8], after: &str, limit: i64) -> Result<Vec<NodeId>> {
         let sql = format!("SELECT id FROM nodes WHERE {NODES} AND id > $3 ORDER BY id LIMIT $4");
         let query = nodes_query(sql, header).bind(after.to_owned()).bind(limit);
@@ -170,9 +161,6 @@ impl Store {
     }
 
     /// Ids of clusters after `after` with a secret that is not under the key of this header.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn clusters_to_reseal(&self, header: &[u8], after: &str, limit: i64) -> Result<Vec<ClusterId>> {
         let sql = format!("SELECT id FROM clusters WHERE {CLUSTERS} AND id > $2 ORDER BY id LIMIT $3");
         let query = clusters_query(sql, header).bind(after.to_owned()).bind(limit);
@@ -180,9 +168,6 @@ impl Store {
     }
 
     /// Stores the sealing keys and authorities of a replica, and which of them it uses.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_replica_keys(&self, own: &ReplicaKeys) -> Result<()> {
         let sql = "UPDATE replicas SET sealing_keys = $1, seals_with = $2, authorities = $4, issues_with = $5 \
                    WHERE id = $3";
@@ -194,9 +179,6 @@ impl Store {
     }
 
     /// The keys of replicas with a heartbeat at or after `since`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn replica_keys(&self, since: Timestamp) -> Result<Vec<ReplicaKeys>> {
         let sql = "SELECT id, sealing_keys, seals_with, authorities, issues_with FROM replicas WHERE heard_at >= $1 \
                    ORDER BY id";
@@ -216,9 +198,6 @@ impl Store {
     }
 
     /// Id of the sealing key that every starting replica must have. Empty: any set of keys.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn required_sealing_key(&self) -> Result<String> {
         let row = statement("SELECT sealing_key FROM site").fetch_optional(&self.readers);
         row.await?.map_or(Ok(String::new()), |row| Ok(row.try_get(0)?))
@@ -227,9 +206,6 @@ impl Store {
 
 impl WriteTx {
     /// Number of secrets that are not under the key of this header.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn count_to_reseal(&mut self, header: &[u8]) -> Result<i64> {
         let nodes = nodes_query(format!("SELECT COUNT(*) FROM nodes WHERE {NODES}"), header);
         let mut count: i64 = nodes.fetch_one(&mut self.tx).await?.try_get(0)?;
@@ -246,9 +222,6 @@ impl WriteTx {
 
     /// Secrets of a column that are not under the key of this header, by their row's key, without the first `skip`, locked
     /// until this change ends.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn to_reseal(
         &mut self,
         column: SealedColumn,
@@ -297,9 +270,6 @@ impl WriteTx {
     }
 
     /// Requires this sealing key of every starting replica.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn require_sealing_key(&mut self, id: &str) -> Result<()> {
         let query = statement("UPDATE site SET sealing_key = $1");
         query.bind(id).execute(&mut self.tx).await?;

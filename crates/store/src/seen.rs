@@ -14,9 +14,6 @@ pub(crate) fn readings_text(id: &NodeId, readings: &Readings) -> Result<String> 
 impl WriteTx {
     /// Whether a node is still as it was read: no decision or request, no change of its agent's connection, and no other
     /// reading since. If true, the node is locked until this change ends.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn is_unchanged(&mut self, seen: &NodeRecord) -> Result<bool> {
         let sql = format!(
             "SELECT 1 FROM nodes WHERE id = $1 AND version = $2 AND agent_session = $3 AND readings = $4{}",
@@ -31,9 +28,6 @@ impl WriteTx {
 
     /// Stores a node's wait and its end with the present readings, within the change that begins the wait. Call it last in
     /// that change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn wait(&mut self, id: &NodeId, wait: &Wait, until: Timestamp, readings: &Readings) -> Result<()> {
         let sql =
             "UPDATE nodes SET due_at = $1, wait = $2, wait_until = $1, readings = $3, wait_kind = $5 WHERE id = $4";
@@ -48,9 +42,6 @@ impl WriteTx {
     }
 
     /// Stores readings, and makes the node due. Readings are observations, so they do not change the node's version.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn save_readings(&mut self, id: &NodeId, readings: &Readings, now: Timestamp) -> Result<()> {
         self.keep_readings(id, readings, now).await?;
         self.due.push(id.clone());
@@ -58,9 +49,6 @@ impl WriteTx {
     }
 
     /// Stores readings and when the node is due. Call it last in a change, as `put_due`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn keep_readings(&mut self, id: &NodeId, readings: &Readings, due: Timestamp) -> Result<()> {
         let query = statement("UPDATE nodes SET readings = $1, due_at = $2 WHERE id = $3");
         let query = query.bind(readings_text(id, readings)?).bind(due.0);
@@ -70,9 +58,6 @@ impl WriteTx {
     }
 
     /// Stores the inventory that the agent reported.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn save_inventory(&mut self, id: &NodeId, inventory: &[u8]) -> Result<()> {
         let sql = "INSERT INTO node_inventories (node_id, reported) SELECT id, $1 FROM nodes WHERE id = $2 \
                    ON CONFLICT (node_id) DO UPDATE SET reported = excluded.reported \
@@ -82,9 +67,6 @@ impl WriteTx {
     }
 
     /// Makes the last reported inventory the expected one.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn expect_inventory(&mut self, id: &NodeId) -> Result<()> {
         let sql = "UPDATE node_inventories SET expected = reported \
                    WHERE node_id = $1 AND (expected IS NULL OR expected <> reported)";
@@ -93,9 +75,6 @@ impl WriteTx {
     }
 
     /// Stores the machine's address and its source.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn save_address(&mut self, id: &NodeId, address: &str, witness: &str) -> Result<()> {
         let query = statement("UPDATE nodes SET address = $1, address_witness = $3 WHERE id = $2")
             .bind(address)

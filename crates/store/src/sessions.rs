@@ -39,7 +39,7 @@ pub struct SessionRow {
     pub id: String,
     /// The keeper of the secret.
     pub kind: SessionKind,
-    /// The member.
+    /// Name of the member.
     pub member: String,
     /// The member's epoch at the login. The session has ended when the member has another epoch.
     pub epoch: u64,
@@ -108,9 +108,6 @@ impl SessionFilter<'_> {
 
 impl Store {
     /// The open session with this hash. None: no session has this hash, or the session has ended.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn session(&self, hash: &str, now: Timestamp) -> Result<Option<SessionRow>> {
         let sql = format!("{SESSIONS} WHERE hash = $1 AND ends_at > $2");
         let query = statement(sql).bind(hash).bind(now.0);
@@ -123,9 +120,6 @@ impl Store {
     }
 
     /// Whether a session exists and has not ended.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn session_is_open(&self, id: &str, now: Timestamp) -> Result<bool> {
         let query = statement("SELECT 1 FROM sessions WHERE id = $1 AND ends_at > $2");
         let row = query.bind(id).bind(now.0).fetch_optional(&self.readers).await?;
@@ -133,9 +127,6 @@ impl Store {
     }
 
     /// Open sessions of a kind by id after `after`, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn sessions(
         &self,
         filter: SessionFilter<'_>,
@@ -153,18 +144,12 @@ impl Store {
     }
 
     /// Stores `now` as the last use of a session, if the stored use is before `since`. False: nothing was stored.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn record_session_use(&self, id: &str, now: Timestamp, since: Timestamp) -> Result<bool> {
         let query = statement("UPDATE sessions SET used_at = $2 WHERE id = $1 AND used_at < $3");
         Ok(self.execute(query.bind(id).bind(now.0).bind(since.0)).await? > 0)
     }
 
     /// Deletes sessions that ended before `now`, and browser sessions without a call since `idle_since`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn forget_sessions(&self, now: Timestamp, idle_since: Timestamp) -> Result<u64> {
         let sql = "DELETE FROM sessions WHERE ends_at <= $1 OR kind = 'browser' AND used_at < $2";
         let query = statement(sql).bind(now.0).bind(idle_since.0).blocking();
@@ -174,9 +159,6 @@ impl Store {
 
 impl WriteTx {
     /// Adds a session. If the member then has too many browser sessions, those with the oldest use end.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_session(&mut self, hash: &str, row: &SessionRow) -> Result<()> {
         let sql = "INSERT INTO sessions (id, hash, kind, member, epoch, customer, role, label, created_at, used_at, ends_at, \
                    address, client) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
@@ -201,9 +183,6 @@ impl WriteTx {
 
     /// Ends all sessions, API keys and unused login tokens, and returns the number of sessions and keys. A restored
     /// database may contain some that had ended after the backup.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn end_all_sessions(&mut self) -> Result<u64> {
         let ended = statement("DELETE FROM sessions").execute(&mut self.tx).await?;
         let sql = "DELETE FROM tokens WHERE purpose = 'login'";
@@ -213,9 +192,6 @@ impl WriteTx {
     }
 
     /// Number of a member's API keys that have not ended.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn api_keys_of(&mut self, member: &str, now: Timestamp) -> Result<i64> {
         let sql = "SELECT COUNT(*) FROM sessions WHERE kind = 'api-key' AND member = $1 AND ends_at > $2";
         let query = statement(sql).bind(member).bind(now.0);
@@ -223,9 +199,6 @@ impl WriteTx {
     }
 
     /// Ends a session, and returns it. None: the reader sees no open session of this id and kind.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn end_session(
         &mut self,
         filter: SessionFilter<'_>,

@@ -45,9 +45,6 @@ fn read(row: &Row) -> Result<SettingsRow> {
 
 impl Store {
     /// The last reading of a node's settings.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn node_settings(&self, node: &NodeId) -> Result<Option<SettingsRow>> {
         let sql = format!("SELECT {COLUMNS} FROM node_settings WHERE node_id = $1");
         let row = statement(sql).bind(node).fetch_optional(&self.readers).await?;
@@ -55,9 +52,6 @@ impl Store {
     }
 
     /// The SKU of every node, by its id.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn node_skus(&self) -> Result<Vec<(NodeId, String)>> {
         let query = statement("SELECT id, sku FROM nodes").blocking();
         let rows = query.fetch_all(&self.readers).await?;
@@ -67,9 +61,6 @@ impl Store {
     }
 
     /// Number of nodes, and number of nodes with a reading.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn count_settings_read(&self) -> Result<(i64, i64)> {
         let sql = "SELECT (SELECT COUNT(*) FROM nodes), (SELECT COUNT(*) FROM node_settings)";
         let row = statement(sql).blocking().fetch_one(&self.readers).await?;
@@ -77,9 +68,6 @@ impl Store {
     }
 
     /// Nodes after `after` with settings that differ from the wanted ones, by id, at most `limit`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn settings_drift(&self, after: &str, limit: i64) -> Result<Vec<SettingsRow>> {
         let sql = format!(
             "SELECT {COLUMNS} FROM node_settings WHERE drifted_at IS NOT NULL AND node_id > $1 ORDER BY node_id LIMIT $2"
@@ -92,9 +80,6 @@ impl Store {
 impl WriteTx {
     /// Stores a reading of a node's settings. Returns true if they have just begun to differ, or differ in another way than
     /// before.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_node_settings(&mut self, node: &NodeId, seen: &SettingsRead, now: Timestamp) -> Result<bool> {
         let sql = format!("SELECT {COLUMNS} FROM node_settings WHERE node_id = $1");
         let before = statement(sql).bind(node).fetch_optional(&mut self.tx).await?;
@@ -114,9 +99,6 @@ impl WriteTx {
     }
 
     /// Deletes the reading of a node's settings: no settings are wanted of it any more.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn forget_node_settings(&mut self, node: &NodeId) -> Result<()> {
         let query = statement("DELETE FROM node_settings WHERE node_id = $1").bind(node);
         query.execute(&mut self.tx).await?;

@@ -67,9 +67,6 @@ fn hall_from_row(row: &Row) -> Result<HallRow> {
 
 impl Store {
     /// The newest version of the site; `None` before the first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn site(&self) -> Result<Option<SiteRow>> {
         let sql = "SELECT version, uid, digest, files, applied_by, applied_at FROM sites ORDER BY version DESC LIMIT 1";
         let row = statement(sql).fetch_optional(&self.readers).await?;
@@ -77,27 +74,18 @@ impl Store {
     }
 
     /// The number of the site's newest version; 0 before the first.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn site_version(&self) -> Result<i64> {
         let query = statement("SELECT COALESCE(MAX(version), 0) FROM sites");
         Ok(query.fetch_one(&self.readers).await?.try_get(0)?)
     }
 
     /// The hall's row, not locked.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn hall(&self) -> Result<HallRow> {
         hall_from_row(&statement(SELECT_HALL).fetch_one(&self.readers).await?)
     }
 
     /// Leases the fabric to `replica` until `until`, or extends its lease: only the replica with the lease writes
     /// partitions. Returns false when another replica has a lease that has not ended at `now`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn lease_fabric(&self, replica: &str, now: Timestamp, until: Timestamp) -> Result<bool> {
         let sql = "UPDATE hall SET fabric_owner = $1, fabric_until = $2 \
                    WHERE id = 1 AND (fabric_owner = $1 OR fabric_until < $3)";
@@ -106,9 +94,6 @@ impl Store {
     }
 
     /// Whether `replica` has the lease of the fabric, and the lease has not ended at `now`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn has_fabric_lease(&self, replica: &str, now: Timestamp) -> Result<bool> {
         let sql = "SELECT COUNT(*) FROM hall WHERE id = 1 AND fabric_owner = $1 AND fabric_until >= $2";
         let query = statement(sql).bind(replica).bind(now.0);
@@ -117,18 +102,12 @@ impl Store {
     }
 
     /// The ids of all nodes, sorted.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn node_ids(&self) -> Result<Vec<NodeId>> {
         self.select_node_ids("SELECT id FROM nodes ORDER BY id").await
     }
 
     /// The ids of all nodes that are available, unclaimed, not doubted, and without an unfinished firmware update, sorted.
     /// A machine with an update of unknown outcome may be in the middle of a flash.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn free_nodes(&self) -> Result<Vec<NodeId>> {
         let sql = "SELECT id FROM nodes WHERE state = 'available' AND claimed_image = '' AND doubt_cause = '' \
                    AND NOT EXISTS (SELECT 1 FROM firmware_updates u WHERE u.node_id = nodes.id) ORDER BY id";
@@ -144,9 +123,6 @@ impl Store {
 impl WriteTx {
     /// Locks the hall's row and returns it: until this change ends, no other change reserves or releases nodes. The caller
     /// locks the hall before any node or cluster.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn hall(&mut self) -> Result<HallRow> {
         let sql = format!("{SELECT_HALL}{}", self.kind.for_update());
         hall_from_row(&statement(sql).fetch_one(&mut self.tx).await?)

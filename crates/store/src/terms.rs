@@ -56,9 +56,6 @@ fn conflict(id: &str) -> StoreError {
 
 impl Store {
     /// Terms by id after `after`, at most `limit`; of one customer when `customer` is not empty.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn terms(
         &self,
         scope: &Scope,
@@ -83,9 +80,6 @@ impl Store {
 
 impl WriteTx {
     /// One term within this change, if it exists, locked until the change ends.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn term(&mut self, id: &str) -> Result<Option<TermRow>> {
         let sql = format!("{COLUMNS} WHERE id = $1{}", self.kind.for_update());
         let row = statement(sql).bind(id).fetch_optional(&mut self.tx).await?;

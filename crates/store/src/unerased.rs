@@ -24,9 +24,6 @@ impl WriteTx {
 
     /// When the machine with these MAC addresses was last written, if it was deleted with data on it. Removes the record:
     /// from here on the new node must remember it.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn take_unerased(&mut self, macs: &[String]) -> Result<Option<Timestamp>> {
         let mut newest = None;
         for mac in macs {

@@ -75,9 +75,6 @@ fn usage(row: &Row) -> Result<UsageRow> {
 impl Store {
     /// Uses in a period after the position `after`, in the order of their beginnings, at most `limit` rows. Not clipped;
     /// uses without a full second are omitted.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn usage(&self, scope: &Scope, period: &Period<'_>, after: i64, limit: i64) -> Result<Vec<UsageRow>> {
         let query = usage_query(scope, 7, period, "AND position > $5 ORDER BY position LIMIT $6");
         let query = scope.bind(query.bind(after).bind(limit));
@@ -86,9 +83,6 @@ impl Store {
     }
 
     /// As `usage`, ordered by customer, SKU and beginning: after the row `after`, or from the first row.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn usage_in_groups(
         &self,
         scope: &Scope,
@@ -110,9 +104,6 @@ impl Store {
     }
 
     /// Begins missing uses of active nodes, which were handed over before uses were recorded. Returns their number.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn begin_missing_usage(&self) -> Result<usize> {
         let sql = "SELECT id FROM nodes WHERE state = 'active' \
                    AND NOT EXISTS (SELECT 1 FROM usage u WHERE u.node_id = nodes.id AND u.to_s IS NULL) ORDER BY id";
@@ -139,9 +130,6 @@ impl Store {
 
 impl WriteTx {
     /// Stores the effect of an edge at `at` on the use of a node, which must have been read or saved within this change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn put_usage(&mut self, record: &NodeRecord, effect: &Effect, at: Timestamp) -> Result<()> {
         let at_s = second_of(at);
         match effect {

@@ -42,9 +42,6 @@ fn usage_breach(row: &Row) -> Result<UsageBreachRow> {
 impl Store {
     /// Breaches in a period after the position `after`, in the order of their positions, at most `limit` rows.
     /// Not clipped. A breach that begins and ends in one second of the period is one of them.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn usage_breaches(
         &self,
         scope: &Scope,
@@ -73,9 +70,6 @@ impl Store {
 impl WriteTx {
     /// Adds to the usage that the breach concerned the cluster with the uid `cluster` since `since`. Without effect if the
     /// usage has it already, or the cluster is released. [`WriteTx::put_breach`] ends it with the breach.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn add_usage_breach(&mut self, breach: &BreachRow, cluster: &str, since: Timestamp) -> Result<()> {
         let sql = "INSERT INTO usage_breaches (breach_id, cluster_uid, cluster_id, customer, kind, good_s, from_s, to_s) \
                    SELECT $1, c.uid, c.id, c.customer, $3, $4, $5, $6 FROM clusters c \
@@ -90,9 +84,6 @@ impl WriteTx {
 
     /// Adds to the usage that the breach has concerned ports of an unknown cluster since `since`. No effect if the usage
     /// has this row already.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn add_usage_breach_of_unknown(&mut self, breach: &BreachRow, since: Timestamp) -> Result<()> {
         let sql = "INSERT INTO usage_breaches (breach_id, cluster_uid, cluster_id, customer, kind, good_s, from_s, to_s) \
                    VALUES ($1, '', '', '', $2, $3, $4, $5) ON CONFLICT DO NOTHING";
@@ -105,9 +96,6 @@ impl WriteTx {
     }
 
     /// Ends the open breaches of a cluster that is released: later, its customer has nothing that they concern.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn end_usage_breaches_of_cluster(&mut self, uid: &str, at: Timestamp) -> Result<()> {
         self.end_usage_breaches("cluster_uid", uid, at).await
     }

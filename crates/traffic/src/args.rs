@@ -17,7 +17,7 @@ const MOST_STREAMS: u32 = 64;
 /// Most lanes: more than the adapters of any machine.
 const MOST_LANES: usize = 64;
 
-/// A command.
+/// The parsed command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Start a server in the background, and print where it listens.
@@ -64,7 +64,6 @@ pub struct LaneTarget {
     pub peer: Option<String>,
     /// The server's address.
     pub address: IpAddr,
-    /// Its port.
     pub port: u16,
 }
 

@@ -5,7 +5,6 @@ use serde::Serialize;
 /// The first line of a server that listens.
 #[derive(Debug, Serialize)]
 pub struct Ready {
-    /// Its port.
     pub port: u16,
     /// Its process id.
     pub pid: u32,

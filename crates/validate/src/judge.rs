@@ -36,7 +36,6 @@ pub struct Expected {
     pub former_boot_id: Option<String>,
     /// Digest of the written image version.
     pub image_digest: String,
-    /// Generation of the claim.
     pub claim_generation: u64,
     /// The host name from the seed.
     pub hostname: String,

@@ -86,7 +86,6 @@ pub struct OsRelease {
 pub struct DriveReading {
     /// The kernel's name.
     pub name: String,
-    /// Size in bytes.
     pub size_bytes: u64,
     /// The kernel reports the drive as removable.
     pub removable: bool,

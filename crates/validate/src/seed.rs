@@ -78,7 +78,6 @@ pub enum SeedError {
         /// The fault and its remedy.
         why: &'static str,
     },
-    /// Too many keys.
     #[error("{0} SSH keys are too many: give at most {KEYS_MAX}")]
     TooManyKeys(usize),
     /// Not a digest.

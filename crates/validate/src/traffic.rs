@@ -35,7 +35,6 @@ pub struct TrafficSetup {
 pub struct TrafficServer {
     /// Folder of the program.
     pub folder: String,
-    /// Its port.
     pub port: u16,
     /// Its process id.
     pub pid: u32,
@@ -80,7 +79,6 @@ pub struct LaneTarget {
     pub peer: Option<String>,
     /// The server's address.
     pub address: IpAddr,
-    /// Its port.
     pub port: u16,
 }
 

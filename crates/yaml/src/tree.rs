@@ -25,18 +25,15 @@ pub struct Spot {
 pub struct Tree {
     /// The place.
     pub at: Spot,
-    /// The value.
     pub value: Value,
 }
 
-/// A value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// An empty value, `~` or `null`.
     Null,
     /// Any scalar, as text.
     Text(Box<str>),
-    /// A list.
     List(Vec<Tree>),
     /// A mapping, with every pair of the text.
     Map(Vec<(Key, Tree)>),
@@ -74,11 +71,11 @@ pub enum FaultKind {
     Depth,
     /// A value is missing. The rest of the text is not read.
     Missing,
-    /// An anchor.
+    /// `&name`: an anchor.
     Anchor,
-    /// A tag.
+    /// `!name`: a tag.
     Tag,
-    /// An alias.
+    /// `*name`: an alias.
     Alias,
     /// A list or a mapping as a key.
     Key,

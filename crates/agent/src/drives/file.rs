@@ -16,7 +16,6 @@ use crate::jobs::control::JobControl;
 pub struct FileDrive {
     /// Name of the drive, in the kernel's style.
     pub name: String,
-    /// Serial number.
     pub serial_number: String,
     /// Path of the file. Its length is the size of the drive.
     pub path: PathBuf,

@@ -120,7 +120,6 @@ pub trait Drives: Send + Sync {
 
 /// An open drive. Buffers must be [`aligned`]; offsets and lengths must be multiples of the block size.
 pub trait RawDrive: Send + Sync {
-    /// Size in bytes.
     fn size_bytes(&self) -> u64;
     /// Same as `Drive.native_bytes`.
     fn native_bytes(&self) -> u64 {

@@ -52,7 +52,7 @@ pub struct WriteRequest {
 pub struct WriteSummary {
     /// Size of the image in bytes.
     pub logical_bytes: u64,
-    /// Fetched bytes.
+    /// Bytes fetched, index and repeated parts included.
     pub fetched_bytes: u64,
     /// Bytes written to the drive.
     pub written_bytes: u64,

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 /// Most agents that are known in one job.
 const MOST_AGENTS: usize = 1 << 16;
-/// Longest lease.
+/// A longer lease in a message counts as one of this length.
 const LONGEST_LEASE: Duration = Duration::from_secs(600);
 /// Longest reason of a report, in characters.
 const LONGEST_REASON: usize = 200;

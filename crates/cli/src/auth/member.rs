@@ -23,7 +23,7 @@ pub enum MemberCommand {
     List,
     /// Change the role of a member; open streams and consoles end if the new role allows less
     SetRole {
-        /// The member
+        /// Name of the member, as `rackwright member list` shows it
         member: String,
         /// New role of the member
         role: RoleArg,
@@ -32,14 +32,14 @@ pub enum MemberCommand {
     },
     /// Revoke all certificates, SSH keys, tokens, streams and consoles of a member; the member remains and needs a new token
     Revoke {
-        /// The member
+        /// Name of the member, as `rackwright member list` shows it
         member: String,
         #[command(flatten)]
         mutation: MutationArgs,
     },
     /// Delete a member, and revoke everything that `revoke` does
     Delete {
-        /// The member
+        /// Name of the member, as `rackwright member list` shows it
         member: String,
         #[command(flatten)]
         mutation: MutationArgs,

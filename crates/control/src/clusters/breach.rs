@@ -31,17 +31,17 @@ const MAX_NAMED: usize = 8;
 /// The kind of a breach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// `partition-file`
+    /// The partition file is not the one that rackwrightd wrote, or others may write it.
     File,
-    /// `open-default`
+    /// A port that is not the subnet manager's is a full member of the default partition.
     OpenDefault,
-    /// `foreign-key`
+    /// A port has the key of a cluster that it does not belong to, or a key of no cluster.
     ForeignKey,
-    /// `cut-off`
+    /// A port lacks the key of its cluster, or is only a limited member.
     CutOff,
-    /// `no-manager`
+    /// No subnet manager answers.
     NoManager,
-    /// `foreign-manager`
+    /// Another subnet manager is the master, and sets the keys of all ports.
     ForeignManager,
 }
 
@@ -98,7 +98,7 @@ impl Kind {
     }
 }
 
-/// The keys of the ports.
+/// The keys that ports may have, and those that they must have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PortKeys {
     /// By key, the uid of its cluster and the ports that may have the key.
@@ -112,11 +112,9 @@ pub struct PortKeys {
 /// The findings of one kind in a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The kind.
     pub kind: Kind,
     /// The fault, for people.
     pub text: String,
-    /// The ports.
     pub ports: BTreeSet<Guid>,
     /// By uid of a cluster, the number of ports that concern it.
     pub clusters: BTreeMap<String, u64>,
@@ -127,7 +125,6 @@ pub struct Finding {
 /// A cluster that a breach concerns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConcernedCluster {
-    /// Its id.
     pub id: String,
     /// Number of ports that concern it: the most that one check found.
     pub ports: u64,
@@ -152,7 +149,7 @@ pub struct Concerned {
     pub unknown_since: Option<Timestamp>,
 }
 
-/// A breach.
+/// A stored breach, with its parsed body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breach {
     /// The stored values.

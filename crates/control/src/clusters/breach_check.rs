@@ -349,9 +349,6 @@ fn with_interrupted(core: &Core, files: &[PartitionFile], row: &FabricCheckRow) 
 
 /// Looks at the partition files before a change replaces them, stores a breach, and notes the files that the change writes.
 /// Returns their stamps; none: this manager has no file, or cannot be read, which the change reports.
-///
-/// # Errors
-/// The database failed.
 pub async fn before_change(
     core: &Arc<Core>,
     manager: &Arc<dyn FabricManager>,

@@ -36,7 +36,6 @@ pub struct Watch {
 /// An open fault.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Open {
-    /// The fault.
     pub fault: Fault,
     /// When it was first seen.
     pub since: Timestamp,
@@ -107,9 +106,6 @@ impl Watch {
     }
 
     /// Writes the rows that differ from `before`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn store(&self, tx: &mut WriteTx, before: &Self) -> Result<(), HallError> {
         for id in before.open.keys() {
             if !self.open.contains_key(id) {

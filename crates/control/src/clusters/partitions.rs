@@ -68,9 +68,6 @@ pub struct FabricChanges {
 impl FabricChanges {
     /// Writes the rows. The fabric must have been read within this change, or must not have changed since it was read; the
     /// hall is locked.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn store(&self, tx: &mut WriteTx) -> Result<(), StoreError> {
         for key in &self.freed {
             tx.delete_fabric_key(key.number()).await?;

@@ -33,7 +33,6 @@ pub struct Asked {
     pub id: ClusterId,
     /// Its unique id, which is never reused.
     pub uid: String,
-    /// The customer.
     pub customer: CustomerId,
     /// Size and image of the cluster.
     pub spec: ClusterSpec,
@@ -55,12 +54,7 @@ pub struct Planned {
 pub enum ReserveError {
     /// A field of the request is wrong.
     #[error("{field}: {fault}")]
-    Field {
-        /// The field.
-        field: &'static str,
-        /// The fault.
-        fault: String,
-    },
+    Field { field: &'static str, fault: String },
     /// There is no place for the cluster; a sentence.
     #[error("{0}")]
     Refused(String),

@@ -122,9 +122,6 @@ fn change_text(new: &[(&str, Guid, &Hca)], former: &[Guid]) -> String {
 }
 
 /// The change of the cluster's partition that the site requires, in words. `None`: there is none.
-///
-/// # Errors
-/// The database failed.
 pub(super) async fn other_ports(core: &Core, record: &ClusterRecord) -> Result<Option<String>, ReserveError> {
     let is_over = matches!(record.cluster.state, State::Releasing | State::Released);
     if is_over || record.partition.is_none() || core.config.fabric.is_none() {

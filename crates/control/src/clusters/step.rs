@@ -68,9 +68,6 @@ pub async fn run(core: Arc<Core>) {
 }
 
 /// Leases due clusters and begins their steps. Returns the pause until the next check.
-///
-/// # Errors
-/// The database failed.
 pub async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
     let room = AT_ONCE.saturating_sub(steps.len());
     if room == 0 {

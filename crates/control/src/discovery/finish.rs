@@ -27,9 +27,6 @@ const FORMER_AT_ONCE: usize = 16;
 const LOCKED_STATES: [&str; 3] = ["login-needed", "login-refused", "unreadable"];
 
 /// All findings of a discovery, in order.
-///
-/// # Errors
-/// The database failed.
 pub async fn findings(core: &Core, discovery: &OperationId) -> Result<Vec<FindingRow>, StoreError> {
     let (mut all, mut after) = (Vec::new(), String::new());
     loop {
@@ -79,9 +76,6 @@ impl Nodes {
 }
 
 /// All nodes.
-///
-/// # Errors
-/// The database failed.
 pub async fn nodes(core: &Core) -> Result<Nodes, StoreError> {
     let (mut all, mut after) = (Nodes::default(), String::new());
     loop {
@@ -123,9 +117,6 @@ fn is_bmc(row: &FindingRow) -> bool {
 }
 
 /// Judges all findings. Returns those of them with a changed state.
-///
-/// # Errors
-/// The database failed.
 pub async fn judge_all(core: &Core, discovery: &OperationId) -> Result<Vec<FindingRow>, StoreError> {
     let rows: Vec<FindingRow> = findings(core, discovery).await?.into_iter().filter(is_bmc).collect();
     let bodies: Vec<Body> = rows

@@ -12,9 +12,7 @@ use super::spec::Secrets;
 /// A login to try.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// User name.
     pub username: String,
-    /// Password.
     pub password: SecretString,
 }
 

@@ -38,9 +38,8 @@ pub struct Body {
     pub vendor: String,
     /// Name of the service.
     pub product: String,
-    /// Redfish version.
+    /// Redfish version that the service claims.
     pub redfish_version: String,
-    /// UUID of the service.
     pub service_uuid: String,
     /// Maker of the machine.
     pub manufacturer: String,
@@ -58,15 +57,15 @@ pub struct Body {
     pub username: String,
     /// Name for the node.
     pub name: String,
-    /// Rack.
+    /// Name of the rack; empty: not given.
     pub rack: String,
     /// Rack unit; 0: not given.
     pub unit: u16,
-    /// SKU.
+    /// SKU of the machine; empty: not given.
     pub sku: String,
     /// Path of the system, if it was given.
     pub system: String,
-    /// Labels.
+    /// Labels for the node.
     pub labels: BTreeMap<String, String>,
     /// Source of the address.
     pub source: String,
@@ -75,13 +74,10 @@ pub struct Body {
 /// A login, as it is sealed with a finding.
 #[derive(Serialize, Deserialize)]
 pub struct GoodLogin {
-    /// User name.
     pub username: String,
-    /// Password.
     pub password: String,
 }
 
-/// Result of a look.
 pub enum LookResult {
     /// Nothing answers.
     Silent,

@@ -134,9 +134,6 @@ impl Scan {
     }
 
     /// Looks at all remaining targets. On return the findings are stored, unless another replica has the discovery.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn run(&mut self) -> Result<ScanEnd, StoreError> {
         let settings = &self.core.config.discovery;
         let (at_once, mut pace) = (settings.at_once, Pace::new(settings.connections_per_s));

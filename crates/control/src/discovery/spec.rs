@@ -42,15 +42,15 @@ pub struct TargetSpec {
     pub login: String,
     /// Name for the node.
     pub name: String,
-    /// Rack.
+    /// Name of the rack; empty: not given.
     pub rack: String,
     /// Rack unit; 0: not given.
     pub unit: u16,
-    /// SKU.
+    /// SKU of the machine; empty: not given.
     pub sku: String,
     /// Path of the system.
     pub system: String,
-    /// Labels.
+    /// Labels for the node.
     pub labels: BTreeMap<String, String>,
     /// Source of the address.
     pub source: String,
@@ -78,9 +78,7 @@ pub struct Secrets {
 pub struct SecretLogin {
     /// The name that targets use; empty: for targets without a login name.
     pub name: String,
-    /// User name.
     pub username: String,
-    /// Password.
     pub password: String,
 }
 
@@ -101,7 +99,6 @@ pub struct Target {
     pub url: String,
     /// IP address without brackets, or host name.
     pub host: String,
-    /// Port.
     pub port: u16,
     /// Further known facts.
     pub details: TargetSpec,

@@ -203,9 +203,6 @@ fn put(readings: &mut Readings, site: &Site, row: &ReadingRow) -> bool {
 }
 
 /// Loads all readings of a site.
-///
-/// # Errors
-/// The database failed.
 pub async fn load(core: &Core, site: &Site) -> Result<Readings, StoreError> {
     let (mut readings, mut since) = (Readings::default(), Timestamp::default());
     loop {

@@ -17,7 +17,6 @@ const CHUNK_BYTES: u64 = 1 << 20;
 /// Longest line; the rest of a longer line is ignored.
 const LINE_BYTES: usize = 4_096;
 
-/// An event in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LogEvent {
     /// The end of a sweep that changed something.

@@ -63,7 +63,6 @@ pub enum UfmError {
     /// A key outside the configured range.
     #[error("{key} is outside the range of Rackwright's keys: {first} to {last}")]
     ForeignKey {
-        /// The key.
         key: PKey,
         /// First key of the range.
         first: PKey,

@@ -64,7 +64,6 @@ const NEED: u8 = 2;
 pub struct Grant {
     /// The agent that fetches the chunk.
     pub agent: AgentNo,
-    /// The chunk.
     pub chunk: Chunk,
     /// The source of the chunk.
     pub from: Outside,

@@ -15,7 +15,6 @@ pub struct Figures {
     pub origin: u64,
     /// Chunks that came into a rack from outside.
     pub across: u64,
-    /// Racks.
     pub racks: u64,
     /// Grants of the claim table.
     pub grants: u64,

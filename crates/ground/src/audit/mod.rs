@@ -101,9 +101,6 @@ impl Audit {
 
     /// Adds a record to a change. The caller does this as the last write before the commit, and calls [`Audit::stored`]
     /// after it.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn add(
         &self,
         tx: &mut WriteTx,
@@ -236,9 +233,6 @@ impl Audit {
     }
 
     /// Adds a record in a transaction of its own, for commands that run without the daemon.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn add_and_commit(&self, store: &Store, keys: &KeyFiles, record: AuditRecord) -> Result<(), StoreError> {
         let mut tx = store.write().await?;
         let added = self.add(&mut tx, &keys.signer, record).await?;
@@ -304,9 +298,6 @@ pub fn entry_of(row: &AuditRow) -> AuditEntry {
 
 impl Core {
     /// Stores a record in a transaction of its own.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn audit(&self, record: AuditRecord) -> Result<(), StoreError> {
         let mut tx = self.store.write().await?;
         let added = self.audit.add(&mut tx, &self.keys.signer, record).await?;
@@ -319,9 +310,6 @@ impl Core {
 
     /// Stores the record of this task's call before the call goes on: for actions that cannot be undone if the record
     /// fails. Outside of a recorded call it does nothing.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn audit_now(&self) -> Result<(), StoreError> {
         let Some(call) = Call::current().filter(|call| call.is_due()) else {
             return Ok(());
@@ -332,9 +320,6 @@ impl Core {
     }
 
     /// Adds the record of this task's call to a change.
-    ///
-    /// # Errors
-    /// The database failed.
     pub(crate) async fn audit_with(&self, tx: &mut WriteTx) -> Result<Option<(PendingRecord, Arc<Call>)>, StoreError> {
         let Some(call) = Call::current().filter(|call| call.is_due()) else {
             return Ok(None);
@@ -409,9 +394,6 @@ async fn summarise(core: &Core, is_end: bool) {
 }
 
 /// Records the start of the process.
-///
-/// # Errors
-/// The database failed.
 pub async fn begin(core: &Core, message: &str) -> Result<(), StoreError> {
     core.audit(local_record(None, "start", "site", message)).await
 }

@@ -18,7 +18,6 @@ const TOKENS: u8 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Record {
-    /// Never.
     Never,
     /// While Rackwright boots the node: inspection, imaging, reboot, validation or erasure.
     #[default]

@@ -40,7 +40,7 @@ pub struct Settings {
     /// First key for the partitions of clusters.
     #[serde(default = "first_key")]
     first_key: String,
-    /// Last key.
+    /// Last key for the partitions of clusters. A cluster may get it, too.
     #[serde(default = "last_key")]
     last_key: String,
     /// Longest time until all ports have a change, in seconds.

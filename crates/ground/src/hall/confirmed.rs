@@ -14,11 +14,10 @@ use serde::{Deserialize, Serialize};
 /// The name of the file, in any folder.
 pub const FILE: &str = "confirmed-adapters.json";
 
-/// A confirmed adapter.
+/// One port of a replaced adapter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfirmedAdapter {
-    /// The node.
     pub node: String,
     /// The adapter's name in the SKU.
     pub hca: String,

@@ -42,9 +42,6 @@ pub struct KeyAgreement {
 /// Stores the keys of this replica. Seals with the newest sealing key of all live replicas, because each replica must be
 /// able to open the others' secrets. Issues client certificates with the newest authority that all of them trust.
 /// `seals_with` is the key that this replica is known to use; empty: unknown yet.
-///
-/// # Errors
-/// The database failed.
 pub async fn agree(
     store: &Store,
     keys: &KeyFiles,

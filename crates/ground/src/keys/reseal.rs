@@ -41,9 +41,6 @@ impl ResealCounts {
 }
 
 /// Reseals everything that needs it, `batch` rows in one change.
-///
-/// # Errors
-/// The database failed.
 pub async fn all(core: &Core, batch: i64) -> Result<ResealCounts, StoreError> {
     let mut done = ResealCounts::default();
     let Some(header) = seal_header(&core.keys.sealer.seals_with()) else {

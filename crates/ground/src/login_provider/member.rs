@@ -37,9 +37,9 @@ pub struct ProviderLogin {
 pub struct LoggedIn {
     /// The member's name.
     pub member: String,
-    /// Its epoch.
+    /// The member's epoch. Sessions and certificates of another epoch are invalid.
     pub epoch: u64,
-    /// Its rights.
+    /// The member's role and customer.
     pub rights: MemberRow,
 }
 

@@ -283,9 +283,6 @@ fn process() -> (f64, i64) {
 }
 
 /// All metrics as of now, in the OpenMetrics text format.
-///
-/// # Errors
-/// The database failed.
 pub async fn scrape(core: &Core) -> Result<String, StoreError> {
     let gauges = &core.metrics.gauges;
     let mut asked_at = gauges.asked_at.lock().await;

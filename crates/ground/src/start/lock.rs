@@ -48,7 +48,6 @@ pub enum LockError {
     /// The file cannot be used.
     #[error("{}: {source}", path.display())]
     File {
-        /// Its path.
         path: PathBuf,
         /// The reason.
         #[source]

@@ -39,7 +39,6 @@ pub enum OtherError {
          --paused`"
     )]
     Other {
-        /// Its endpoint.
         endpoint: String,
         /// Its answer.
         why: String,

@@ -32,7 +32,6 @@ pub enum AgeError {
     /// The file cannot be used.
     #[error("{}: {source}", path.display())]
     File {
-        /// Its path.
         path: PathBuf,
         /// The reason.
         #[source]
@@ -203,9 +202,6 @@ pub async fn compare_generation(tx: &mut WriteTx, record: &mut NodeRecord, shown
 }
 
 /// The same in a change of its own, for a valid certificate that is newer than the record.
-///
-/// # Errors
-/// The database failed.
 pub async fn doubt_by_certificate(core: &Core, node: &NodeId, generation: u64) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     let mut record = tx.node(node).await?;

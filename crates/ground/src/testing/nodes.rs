@@ -18,7 +18,6 @@ pub enum Shape {
     Free,
     /// Unclaimed, with data that was written and not erased.
     Dirty,
-    /// Claimed.
     Claimed,
 }
 

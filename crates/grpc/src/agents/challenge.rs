@@ -38,9 +38,6 @@ pub(super) struct DialogueOutcome {
 
 /// Challenges the machine, if it has to prove anything. The answer for its BMC's secret is stored in `agent`. `open`
 /// opens the stream before a challenge. `None`: the stream ended.
-///
-/// # Errors
-/// The database failed.
 pub(super) async fn dialogue(
     core: &Arc<Core>,
     agent: &mut ArrivingAgent,

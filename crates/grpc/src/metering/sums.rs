@@ -121,9 +121,6 @@ impl Sums<'_> {
 }
 
 /// The sums of a period within `scope`.
-///
-/// # Errors
-/// The database failed.
 pub async fn of(store: &Store, scope: &Scope, period: &Period<'_>) -> Result<v1::SumUsageResponse, ApiError> {
     let mut sums = Sums {
         period: *period,

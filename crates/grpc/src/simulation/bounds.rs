@@ -11,7 +11,6 @@ use super::chance::Chance;
 use super::checks::records;
 use super::process::Process;
 
-/// The limits.
 const LIMITS: &str = "limits: {power_on: {per_circuit: 1, per_rack: 2, at_once: 2, settle_s: 5}, \
                       image: {at_once: 2, per_rack: 1, bandwidth_mb_s: 900, per_node_mb_s: 300}}\n";
 

@@ -49,7 +49,6 @@ pub enum Running {
 pub struct Certificate {
     /// The claim generation and the boot in it.
     pub of: AgentSession,
-    /// The kernel's boot id.
     pub kernel_boot_id: String,
 }
 

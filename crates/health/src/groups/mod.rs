@@ -94,7 +94,6 @@ pub enum Element {
 pub enum Culprit {
     /// A node. It failed with known-good nodes, and its group passed without it.
     Node {
-        /// The node.
         node: usize,
         /// Whether a test with it did not end well; otherwise it is slow.
         crashed: bool,

@@ -18,7 +18,6 @@ pub struct LogEvent {
     pub place: String,
     /// Severity for the component.
     pub severity: Severity,
-    /// The remedy.
     pub remedy: Remedy,
     /// The meaning, for people.
     pub meaning: String,

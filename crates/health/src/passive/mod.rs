@@ -39,7 +39,6 @@ pub const PASSIVE_CHECKS: [&str; 16] = [
 /// Evidence against a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The component.
     pub component: Component,
     /// Severity for the component.
     pub severity: Severity,
@@ -80,7 +79,6 @@ pub enum State {
 pub struct Finding {
     /// One of [`PASSIVE_CHECKS`].
     pub check: &'static str,
-    /// The state.
     pub state: State,
     /// The measured values, with units.
     pub measured: String,

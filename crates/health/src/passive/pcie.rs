@@ -13,7 +13,6 @@ const CORRECTED_MANY: u64 = 1000;
 /// The role of a PCIe device in a GPU node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// A GPU.
     Gpu,
     /// An NVLink switch.
     NvSwitch,
@@ -28,7 +27,6 @@ pub enum Role {
 /// A PCIe device with a role.
 #[derive(Debug, Clone, Copy)]
 pub struct Device<'a> {
-    /// Its role.
     pub role: Role,
     /// Its facts.
     pub row: &'a Row,

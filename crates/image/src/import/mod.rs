@@ -104,7 +104,6 @@ impl Default for ImportLimits {
     }
 }
 
-/// Step of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportStep {
     /// Reads the file for its digest and signature.
@@ -113,7 +112,6 @@ pub enum ImportStep {
     Storing,
 }
 
-/// Progress of an import.
 #[derive(Debug, Clone, Copy)]
 pub struct ImportProgress {
     /// Current step.

@@ -10,9 +10,7 @@ use crate::digest::{ChunkDigest, ImageDigest};
 /// Result of a collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GcReport {
-    /// Removed images.
     pub images_removed: u64,
-    /// Removed chunks.
     pub chunks_removed: u64,
     /// Removed leftovers of interrupted imports.
     pub temporary_removed: u64,

@@ -31,7 +31,6 @@ use crate::index::{Index, IndexError, MAX_INDEX_BYTES};
 
 pub use gc::{Gc, GcReport};
 
-/// Errors of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file system call failed.

@@ -116,7 +116,7 @@ pub struct HttpOptions {
     pub attempts: u32,
     /// Pause after the first failure; doubles after each further failure, with jitter.
     pub first_pause: Duration,
-    /// Longest pause.
+    /// The pause grows no further than this.
     pub longest_pause: Duration,
 }
 

@@ -82,7 +82,7 @@ pub enum IoMode {
     /// io_uring if it is available and allowed, otherwise `pwrite`.
     #[default]
     Auto,
-    /// `pwrite`.
+    /// Only `pwrite`, also where io_uring is available.
     Pwrite,
 }
 

@@ -48,7 +48,7 @@ pub struct Progress {
     pub logical_bytes: u64,
     /// Size of the image in bytes.
     pub logical_bytes_total: u64,
-    /// Bytes fetched.
+    /// Bytes fetched so far, index and repeated parts included.
     pub fetched_bytes: u64,
     /// Bytes written to the drive.
     pub written_bytes: u64,

@@ -52,13 +52,9 @@ pub enum Judgement {
     /// The machine is not a node yet.
     New,
     /// The BMC belongs to a node.
-    Known {
-        /// The node.
-        node: String,
-    },
+    Known { node: String },
     /// The BMC belongs to a node, and the known address of this node does not answer.
     Moved {
-        /// The node.
         node: String,
         /// The known address of the node.
         from: String,

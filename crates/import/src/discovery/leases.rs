@@ -13,7 +13,6 @@ const NAME_MAX: usize = 64;
 /// A leased address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// The address.
     pub address: IpAddr,
     /// The client's MAC address in lower case with colons. Empty: unknown.
     pub mac: String,

@@ -9,7 +9,7 @@ pub struct NameSource<'a> {
     pub site: &'a str,
     /// Serial number.
     pub serial: &'a str,
-    /// UUID.
+    /// UUID of the machine.
     pub uuid: &'a str,
     /// Name of the rack.
     pub rack: &'a str,

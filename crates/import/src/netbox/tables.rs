@@ -13,31 +13,23 @@ pub const MAX_ROWS: usize = 4_000_000;
 /// A table of NetBox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
-    /// Sites.
     Sites,
     /// Locations, which may be nested.
     Locations,
-    /// Racks.
     Racks,
-    /// Device types.
     DeviceTypes,
-    /// Devices.
     Devices,
-    /// Power panels.
     PowerPanels,
-    /// Power feeds.
     PowerFeeds,
     /// Power ports: the inputs of devices.
     PowerPorts,
     /// Power outlets of rack PDUs.
     PowerOutlets,
-    /// Interfaces.
     Interfaces,
     /// Front ports of patch panels. Optional.
     FrontPorts,
     /// Rear ports of patch panels. Optional.
     RearPorts,
-    /// Cables.
     Cables,
 }
 

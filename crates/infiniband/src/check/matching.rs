@@ -17,7 +17,6 @@ const MAX_SEEDS: usize = 64;
 /// Number of recognised devices by method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Matched {
-    /// By GUID.
     pub by_guid: usize,
     /// By description.
     pub by_name: usize,

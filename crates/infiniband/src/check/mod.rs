@@ -22,7 +22,6 @@ pub use matching::Matched;
 /// Maximum number of cables that one finding names.
 const MAX_NAMED: usize = 12;
 
-/// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {

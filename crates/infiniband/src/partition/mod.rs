@@ -120,7 +120,7 @@ impl Membership {
     }
 }
 
-/// A partition.
+/// A partition key, and the ports that are its members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
     /// The name for logs: at most 32 letters, digits, `-`, `_` and `.`, with a letter first.
@@ -203,7 +203,6 @@ pub enum PartitionError {
     /// Two partitions must both come first in one table.
     #[error("port {port} cannot have both {one} and {other} first in its table")]
     TwoFirst {
-        /// The port.
         port: Guid,
         /// One partition.
         one: PKey,

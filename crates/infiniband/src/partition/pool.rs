@@ -15,7 +15,6 @@ pub struct ReadingNumber(pub u64);
 pub enum KeyState {
     /// An owner holds the key.
     Held {
-        /// The owner.
         owner: String,
         /// Ports that may have the key in their tables.
         ports: BTreeSet<Guid>,
@@ -69,7 +68,6 @@ pub enum PoolError {
     /// The key is free, or another owner holds it.
     #[error("key {key} is not held by {owner}")]
     NotHeld {
-        /// The key.
         key: PKey,
         /// The requesting owner.
         owner: String,

@@ -31,7 +31,6 @@ impl Tables {
     }
 }
 
-/// Kinds of differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DifferenceKind {
@@ -54,7 +53,6 @@ pub enum DifferenceKind {
 /// A deviation of a port's table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// The port.
     pub port: Guid,
     /// The kind of the difference.
     pub kind: DifferenceKind,

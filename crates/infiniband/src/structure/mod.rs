@@ -45,7 +45,6 @@ pub struct Structure {
     positions: BTreeMap<DeviceIx, usize>,
 }
 
-/// The class of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkClass {

@@ -31,7 +31,6 @@ pub enum Part {
     Sessions,
     /// Media in virtual drives.
     Media,
-    /// The boot override.
     BootOverride,
     /// Redfish host interfaces: the network between the machine and its BMC.
     HostInterfaces,
@@ -43,7 +42,6 @@ pub enum Part {
     BootOrder,
     /// Whether Secure Boot is on, and locked.
     SecureBoot,
-    /// Keys of Secure Boot.
     SecureBootKeys,
 }
 

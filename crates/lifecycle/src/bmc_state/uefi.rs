@@ -136,7 +136,7 @@ pub struct Uefi {
     pub options: Shown<Vec<BootOption>>,
     /// The persistent boot order: references of boot options.
     pub order: Shown<Vec<String>>,
-    /// Secure Boot.
+    /// Whether Secure Boot is on, and its mode.
     pub secure_boot: Shown<SecureBoot>,
     /// The keys of Secure Boot.
     pub keys: Shown<Keys>,

@@ -70,7 +70,7 @@ pub struct Row {
 
 use State::{Building, Degraded, Failed, Ready, Reimaging, Released, Releasing, Reserved, Resizing, Validating};
 
-/// The chart.
+/// All edges between the states of a cluster.
 pub const CHART: &[Row] = &[
     row(Edge::Started, &[Reserved], Building),
     row(Edge::Built, &[Building], Validating),

@@ -74,7 +74,6 @@ pub struct Wanted {
 /// The place of a port that a later version of the site gave to a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewPort {
-    /// The node.
     pub node: String,
     /// The site's name of the adapter.
     pub hca: String,
@@ -258,7 +257,7 @@ pub enum Network {
     },
     /// Another fault, or the test could not run.
     Blocked {
-        /// The fault.
+        /// The fault, for people.
         fault: String,
         /// When the test is made again.
         again: Timestamp,

@@ -49,7 +49,6 @@ pub enum Wait {
     },
     /// For the link of a node in use to be repaired.
     LinkFault {
-        /// The node.
         node: NodeId,
         /// The fault of the link, for people.
         fault: String,
@@ -74,10 +73,7 @@ pub enum Wait {
         reason: String,
     },
     /// For an operator to settle a doubt about a node's record.
-    Doubt {
-        /// The node.
-        node: NodeId,
-    },
+    Doubt { node: NodeId },
 }
 
 names! {
@@ -93,7 +89,6 @@ names! {
         Partition = "partition",
         /// For a fault of the fabric manager or of ports to be repaired.
         PartitionFault = "partition-fault",
-        /// For a network test.
         NetworkTest = "network-test",
         /// For a fault between its nodes to be repaired.
         NetworkFault = "network-fault",

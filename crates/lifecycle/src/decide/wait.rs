@@ -42,7 +42,6 @@ pub enum Wait {
     Window,
     /// For room in a shared resource.
     Turn {
-        /// The resource.
         resource: Resource,
         /// Permits taken.
         taken: u32,

@@ -129,7 +129,6 @@ pub struct ReportedDrive {
     pub serial: String,
     /// Model name, as the kernel reports it.
     pub model: String,
-    /// Size in bytes.
     pub size_bytes: u64,
     /// Bytes that the erase method must read from or write to the drive.
     pub moved_bytes: u64,

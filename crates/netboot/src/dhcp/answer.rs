@@ -34,7 +34,6 @@ pub enum Ignored {
     NothingToAdd(NoBoot),
 }
 
-/// Kind of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerKind {
     Offer,

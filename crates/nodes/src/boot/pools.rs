@@ -33,9 +33,6 @@ struct Known {
 
 impl Pools {
     /// Gives a machine the first free address of a pool. `None`: the pool has none.
-    ///
-    /// # Errors
-    /// The database failed.
     pub(super) async fn give(&self, store: &Store, mac: &str, pool: Pool) -> Result<Option<Ipv4Addr>, StoreError> {
         loop {
             let Some(free) = self.take(pool) else {

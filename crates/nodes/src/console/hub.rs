@@ -78,7 +78,6 @@ impl Machine {
     }
 }
 
-/// State of the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineState {
     /// The line is being opened.

@@ -41,9 +41,6 @@ pub async fn make(
 
 /// Uses up the token for the console of a node. Returns the member and the epoch in which the token was made. `None`:
 /// the token is not valid there and stays unchanged.
-///
-/// # Errors
-/// The database failed.
 pub async fn redeem(core: &Core, node: &NodeId, shown: &str) -> Result<Option<(String, u64)>, StoreError> {
     let Ok(hash) = TokenHash::of(shown.trim()) else {
         return Ok(None);

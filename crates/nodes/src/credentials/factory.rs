@@ -29,9 +29,6 @@ impl Candidate {
 }
 
 /// The factory credentials that fit a BMC's public data, in the order of the tries.
-///
-/// # Errors
-/// The database failed.
 pub async fn candidates(store: &Store, identity: &ServiceRootFacts) -> Result<Vec<Candidate>, StoreError> {
     let fits = |pattern: &str| {
         [&identity.vendor, &identity.product]

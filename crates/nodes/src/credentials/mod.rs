@@ -92,9 +92,6 @@ pub fn mark_refused(spec: &mut Spec, tried: &Spec, now: Timestamp) -> bool {
 }
 
 /// Stores that a BMC refused the login, with an event, for callers outside an effect.
-///
-/// # Errors
-/// The database failed.
 pub async fn store_refusal(core: &Core, node: &NodeId, tried: &Spec, error: &BmcError) -> Result<(), StoreError> {
     if !error.is_refusal() {
         return Ok(());

@@ -210,9 +210,6 @@ async fn exchanged(core: &Core, site: &Site, finding: &Finding) -> Result<String
 }
 
 /// Stores the neighbours that an agent reports for the cards of its machine.
-///
-/// # Errors
-/// The database failed.
 pub(crate) async fn heard(
     core: &Core,
     admitted_agent: &AdmittedAgent,
@@ -304,9 +301,6 @@ fn changed_findings(before: &str, findings: &[(Finding, String)]) -> (String, Ve
 
 /// Why a node must not be imaged, if the settings hold nodes with wrong cables. A site that cannot be read holds the node
 /// too. Only frames of the current boot count: a cable that was moved meanwhile is only heard in the next boot.
-///
-/// # Errors
-/// The database failed.
 pub async fn holds(core: &Core, record: &NodeRecord, agent: &Reading<Agent>) -> Result<Option<String>, StoreError> {
     let Reading::Known {
         value: Agent::Present { boot_id, .. },
@@ -338,9 +332,6 @@ pub async fn holds(core: &Core, record: &NodeRecord, agent: &Reading<Agent>) -> 
 }
 
 /// The cabling of a node as a sentence, and the time of the report.
-///
-/// # Errors
-/// The database failed.
 pub async fn explain(core: &Core, record: &NodeRecord) -> Result<(String, Option<Timestamp>), StoreError> {
     let site = match applied_site(core).await? {
         Ok(Some(site)) => site,
@@ -373,9 +364,6 @@ pub async fn explain(core: &Core, record: &NodeRecord) -> Result<(String, Option
 }
 
 /// Sets the switch port that each card of an inventory heard last.
-///
-/// # Errors
-/// The database failed.
 pub async fn name_neighbours(core: &Core, node: &NodeId, nics: &mut [v1::Nic]) -> Result<(), StoreError> {
     let row = core.store.node_neighbours(node).await?;
     let heard = row.as_ref().map(neighbours).transpose()?.unwrap_or_default();

@@ -7,9 +7,6 @@ use rackwright_store::{NodeRecord, StoreError};
 use super::ports;
 
 /// The state as a sentence, and the time of the reading.
-///
-/// # Errors
-/// The database failed.
 pub async fn of_node(core: &Core, record: &NodeRecord) -> Result<(String, Option<Timestamp>), StoreError> {
     if core.config.ethernet.by_hand {
         return Ok((

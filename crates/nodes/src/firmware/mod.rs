@@ -125,9 +125,6 @@ pub fn wanted_in<'a>(site: &'a Site, record: &NodeRecord) -> &'a [WantedFirmware
 }
 
 /// The firmware that the applied site wants for a node.
-///
-/// # Errors
-/// The database failed.
 pub async fn wanted_of(core: &Core, record: &NodeRecord) -> Result<Vec<WantedFirmware>, StoreError> {
     Ok(site(core)
         .await?

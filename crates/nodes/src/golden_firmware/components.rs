@@ -34,7 +34,7 @@ pub struct Measured {
     pub value: String,
 }
 
-/// A component.
+/// The measurements of one component, or why they are unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Component {
@@ -70,7 +70,6 @@ pub type Components = BTreeMap<String, Component>;
 /// Result of reading all components.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ComponentReading {
-    /// The components.
     pub components: Components,
     /// Why the reading failed; empty if it succeeded.
     pub fault: String,
@@ -78,9 +77,6 @@ pub struct ComponentReading {
 
 /// Whether the components of a machine have to be read: the BMC offered it at the last identification, or golden values
 /// of the SKU contain components.
-///
-/// # Errors
-/// The database failed.
 pub async fn is_asked(core: &Core, record: &NodeRecord) -> Result<bool, StoreError> {
     if record.identity.attests_components {
         return Ok(true);

@@ -212,9 +212,6 @@ pub fn seed_files(
 }
 
 /// Handles the report of a job. It counts only for an open job, and only from the boot and the generation that got the job.
-///
-/// # Errors
-/// The database failed.
 pub(crate) async fn job_ended(
     core: &Core,
     admitted_agent: &AdmittedAgent,

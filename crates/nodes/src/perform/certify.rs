@@ -14,9 +14,6 @@ use rackwright_store::{ChainEntry, StoreError, WriteTx};
 use crate::effect_result::Erase;
 
 /// Certifies erases of a node, in order.
-///
-/// # Errors
-/// The database failed.
 pub async fn all(
     core: &Core,
     tx: &mut WriteTx,

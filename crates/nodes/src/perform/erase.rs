@@ -30,9 +30,6 @@ const CLOCK_TOLERANCE_US: i64 = minutes(5);
 const NOT_PROVEN: &str = "erase-not-proven";
 
 /// Judges the report of an erase: the result has the erases to certify, or the failure.
-///
-/// # Errors
-/// The database failed.
 pub(super) async fn judge_report(
     core: &Core,
     effect: &EffectRow,

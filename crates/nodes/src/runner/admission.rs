@@ -63,9 +63,6 @@ fn is_alarm(resource: &Resource) -> bool {
 /// Stops a power-on during an open alarm about the node's supply, in the change that would begin the power-on. The node
 /// queues in a line of its own, so that the wait counts as queueing time, and leaves all other lines, so that it blocks no
 /// other node. Returns the reason of the wait.
-///
-/// # Errors
-/// The database failed.
 pub async fn hold(
     core: &Core,
     tx: &mut WriteTx,
@@ -133,9 +130,6 @@ pub async fn is_request_stale(core: &Core, record: &NodeRecord, permits: &[Permi
 }
 
 /// Drops the requests that the node no longer needs.
-///
-/// # Errors
-/// The database failed.
 pub async fn leave(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     tx.node(&record.id).await?;
@@ -145,9 +139,6 @@ pub async fn leave(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<(
 
 /// Takes an effect's permits in the change that begins it. Otherwise returns the reason of the wait: the same change queues
 /// the node, and the effect does not begin.
-///
-/// # Errors
-/// The database failed.
 pub async fn admit(
     tx: &mut WriteTx,
     record: &NodeRecord,

@@ -22,9 +22,6 @@ pub struct GatheredFacts {
 }
 
 /// The present facts of one node. `rows` are the attempts of its present state.
-///
-/// # Errors
-/// The database failed.
 pub async fn gather_facts(
     core: &Core,
     record: &NodeRecord,

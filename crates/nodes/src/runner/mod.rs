@@ -56,9 +56,6 @@ fn report_panic(ended: Result<(), JoinError>) {
 }
 
 /// Leases due nodes and begins their steps. Returns the pause until the next check.
-///
-/// # Errors
-/// The database failed.
 pub async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
     while let Some(ended) = steps.try_join_next() {
         report_panic(ended);

@@ -540,9 +540,6 @@ fn invalidate_readings(readings: &mut Readings, effect: Effect, now: Timestamp) 
 }
 
 /// Transaction B: the outcome and the readings, never a state. Idempotent.
-///
-/// # Errors
-/// The database failed.
 pub async fn finish_effect(core: &Core, effect: &EffectRow, done: &EffectResult) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     match tx.node(&effect.node_id).await {

@@ -91,7 +91,6 @@ struct Shared {
     fetches: HashMap<&'static str, usize>,
 }
 
-/// The provider.
 #[derive(Debug, Clone)]
 pub struct Provider {
     pub issuer: String,

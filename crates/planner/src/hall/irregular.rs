@@ -14,9 +14,7 @@ use rackwright_site::model::{NodeId, Port, Site, SkuId, SwitchId, SwitchRole};
 pub enum Culprit {
     /// The site as a whole.
     Site,
-    /// A node.
     Node(NodeId),
-    /// A switch.
     Switch(SwitchId),
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Switches {
 }
 
 impl Switches {
-    /// The unit of a leaf.
+    /// The unit that has this leaf. `None`: no unit has it.
     pub fn unit_of_leaf(&self, leaf: SwitchId) -> Option<usize> {
         self.leaves.iter().position(|of_unit| of_unit.contains(&leaf))
     }

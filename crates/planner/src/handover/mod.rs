@@ -143,7 +143,6 @@ pub struct Cluster<'a> {
     pub report: Vec<ReportRow>,
 }
 
-/// A file of the pack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PackFile {
     /// The path in the pack, such as `slurm/topology.conf`.

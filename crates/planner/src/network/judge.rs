@@ -31,7 +31,6 @@ pub enum Part {
     Node(usize),
     /// One lane of a node: adapter, cable, and the leaf's port.
     End(usize, Lane),
-    /// A leaf.
     Leaf(usize),
     /// One of the uplinks of a leaf. The subnet manager chooses the uplink of a pair, so it is unknown here.
     Uplinks(usize),

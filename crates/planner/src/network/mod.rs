@@ -73,7 +73,6 @@ pub struct Test {
     pub b: usize,
     /// The path between them.
     pub lane: Lane,
-    /// The transport.
     pub transport: Transport,
     /// The rate of the slower direction, in Gbit/s. 0: no data arrived.
     pub gbit_per_s: f64,

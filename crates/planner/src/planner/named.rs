@@ -14,7 +14,6 @@ use rackwright_site::model::{CustomerId, SwitchId};
 /// The nodes and links of a cluster, by name. The promises to the customer are not stored: the site file has them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedPlacement {
-    /// The cluster.
     pub cluster: ClusterId,
     /// The customer of the cluster.
     pub customer: String,
@@ -27,7 +26,6 @@ pub struct NamedPlacement {
     pub racks: RackAffinity,
     /// The nodes in use.
     pub nodes: Vec<String>,
-    /// The spares.
     #[serde(default)]
     pub spares: Vec<String>,
     /// The uplinks, by unit. Empty for a cluster within one unit.

@@ -36,7 +36,7 @@ struct RpcError {
     session: Option<String>,
 }
 
-/// A session.
+/// A NETCONF session with one switch.
 pub(crate) struct Session {
     switch: String,
     stream: Box<dyn Stream>,

@@ -51,7 +51,7 @@ impl Space {
     }
 }
 
-/// An element.
+/// An XML element: its name, its text and its children.
 #[derive(Debug)]
 pub(crate) struct Element {
     space: Space,
@@ -87,7 +87,7 @@ impl Element {
     }
 }
 
-/// A document.
+/// A message of NETCONF, as an XML document.
 #[derive(Debug)]
 pub(crate) struct Document {
     /// The outermost element.

@@ -28,7 +28,6 @@ pub enum StatePart {
     Sessions,
     /// Media in virtual drives.
     Media,
-    /// The boot override.
     BootOverride,
     /// Redfish host interfaces.
     HostInterfaces,
@@ -50,7 +49,6 @@ pub enum StateListed {
 /// One item of a part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateItem {
-    /// The part.
     pub part: StatePart,
     /// User name, destination or id.
     pub name: String,
@@ -108,7 +106,7 @@ pub struct StateScope<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccountRemoval {
-    /// DELETE.
+    /// An HTTP `DELETE` of the account.
     Delete,
     /// An empty user name, where accounts are fixed slots.
     Blank,

@@ -42,7 +42,7 @@ pub struct UefiState {
     pub options: Shown<Vec<UefiBootOption>>,
     /// The persistent boot order: references of boot options.
     pub order: Shown<Vec<String>>,
-    /// Secure Boot.
+    /// Whether Secure Boot is on, and its mode.
     pub secure_boot: Shown<UefiSecureBoot>,
     /// The keys of Secure Boot.
     pub keys: Shown<UefiKeys>,

@@ -77,7 +77,7 @@ capabilities! {
     SecureBoot = "Secure Boot",
     /// Accounts can be read and made.
     Accounts = "accounts",
-    /// Sessions.
+    /// Requests can use a session in place of user name and password.
     Sessions = "sessions",
     /// Server-sent events.
     Sse = "events (SSE)",
@@ -89,9 +89,9 @@ capabilities! {
     UpdateSimple = "update: SimpleUpdate",
     /// A serial console.
     Console = "serial console",
-    /// An event log.
+    /// The entries of an event log can be read.
     EventLog = "event log",
-    /// Sensors.
+    /// A chassis reports readings of sensors.
     Sensors = "sensors",
     /// At least one Ethernet address of the machine is known.
     Macs = "Ethernet addresses",
@@ -156,11 +156,9 @@ pub struct Detected {
     pub model: Option<String>,
     /// Link of the system.
     pub system: Option<String>,
-    /// Model of the BMC.
     pub bmc_model: Option<String>,
     /// Firmware version of the BMC.
     pub bmc_firmware: Option<String>,
-    /// BIOS version.
     pub bios_version: Option<String>,
 }
 

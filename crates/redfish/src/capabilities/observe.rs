@@ -47,27 +47,19 @@ pub struct Observed {
     pub settings: Reading,
     /// The description of the reset action's parameters.
     pub reset_info: Reading,
-    /// The managers.
     pub managers: Vec<Resource>,
-    /// The chassis.
     pub chassis: Vec<Resource>,
     /// The virtual drives.
     pub media: Vec<VirtualMedia>,
     /// Collections of virtual drives that are linked.
     pub media_collections: Vec<String>,
-    /// The BIOS.
     pub bios: Reading,
-    /// Secure Boot.
     pub secure_boot: Reading,
-    /// The account service.
     pub account_service: Reading,
     /// The collection of accounts.
     pub accounts: Reading,
-    /// The session service.
     pub session_service: Reading,
-    /// The event service.
     pub event_service: Reading,
-    /// The update service.
     pub update_service: Reading,
     /// Log services of the system and its managers, with their linked entries if those were readable.
     pub logs: Vec<(Resource, Reading)>,

@@ -12,7 +12,6 @@ use crate::views::Action;
 pub struct FirmwareEntry {
     /// Link of the inventory entry; link of the system or the manager if the BMC has no inventory.
     pub path: String,
-    /// Id.
     pub id: String,
     /// Name; empty if there is none.
     pub name: String,

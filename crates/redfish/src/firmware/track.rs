@@ -9,7 +9,6 @@ use super::UpdateTicket;
 use crate::client::BmcClient;
 use crate::task::TaskLook;
 
-/// The progress of an update.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdateProgress {
     /// The task's state, in the BMC's terms.

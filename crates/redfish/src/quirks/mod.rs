@@ -96,7 +96,7 @@ pub enum Equipment {
     /// A server.
     #[default]
     Machine,
-    /// A switch.
+    /// A switch, such as an NVLink switch.
     Switch,
     /// A shelf of power supplies.
     PowerShelf,

@@ -18,11 +18,9 @@ const MAX_UNITS: usize = 32;
 /// A circuit that feeds a PDU, or a branch of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CircuitReading {
-    /// `Id`.
     pub id: String,
     /// The circuit's name.
     pub name: String,
-    /// Its breaker.
     pub breaker: Breaker,
     /// Power through it, in watts.
     pub watts: Option<f64>,
@@ -39,7 +37,6 @@ pub struct CircuitReading {
 /// An outlet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OutletReading {
-    /// `Id`.
     pub id: String,
     /// The outlet's name.
     pub name: String,
@@ -64,7 +61,6 @@ pub struct PduReadings {
     pub mains: Vec<CircuitReading>,
     /// Its branches, each behind a breaker.
     pub branches: Vec<CircuitReading>,
-    /// Its outlets.
     pub outlets: Vec<OutletReading>,
     /// Resources that could not be read.
     pub gaps: Vec<InventoryGap>,

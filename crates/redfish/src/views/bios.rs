@@ -117,7 +117,6 @@ pub enum AttributeKind {
     String,
     /// A whole number.
     Integer,
-    /// A boolean.
     Boolean,
     /// A password, which is set by a separate action.
     Password,

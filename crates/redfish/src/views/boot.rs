@@ -9,7 +9,6 @@ use crate::resource::Resource;
 /// The firmware's boot mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum BootMode {
-    /// UEFI.
     Uefi,
     /// BIOS, or UEFI's compatibility support module.
     Legacy,
@@ -40,7 +39,6 @@ pub struct BootView {
     pub enabled: Option<String>,
     /// `BootSourceOverrideMode`.
     pub mode: Option<String>,
-    /// `HttpBootUri`.
     pub http_boot_uri: Option<String>,
     /// Whether `HttpBootUri` exists, even as null.
     pub knows_http_boot_uri: bool,

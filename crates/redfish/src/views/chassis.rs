@@ -53,7 +53,6 @@ impl Chassis {
 /// The reading of a temperature sensor, and its limits.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Temperature {
-    /// Its name.
     pub name: String,
     /// In °C.
     pub celsius: f64,
@@ -102,7 +101,6 @@ impl Temperature {
 /// A power supply from the older power resource or from the power subsystem.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PowerSupply {
-    /// Its name.
     pub name: String,
     /// `Status.Health`: `OK`, `Warning`, `Critical`; none if the BMC does not report it.
     pub health: Option<String>,

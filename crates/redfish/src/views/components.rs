@@ -8,7 +8,6 @@ view!(
 );
 
 impl Processor {
-    /// `Id`.
     pub fn id(&self) -> String {
         self.0.id()
     }
@@ -18,12 +17,10 @@ impl Processor {
         self.0.fact(&["ProcessorType"])
     }
 
-    /// `Manufacturer`.
     pub fn manufacturer(&self) -> Option<String> {
         self.0.fact(&["Manufacturer"])
     }
 
-    /// `Model`.
     pub fn model(&self) -> Option<String> {
         self.0.fact(&["Model"])
     }
@@ -55,12 +52,10 @@ view!(
 );
 
 impl Memory {
-    /// `Id`.
     pub fn id(&self) -> String {
         self.0.id()
     }
 
-    /// `CapacityMiB`.
     pub fn capacity_mib(&self) -> Option<u64> {
         self.0.whole(&["CapacityMiB"])
     }
@@ -72,12 +67,10 @@ impl Memory {
             .or_else(|| self.0.fact(&["MemoryType"]))
     }
 
-    /// `Manufacturer`.
     pub fn manufacturer(&self) -> Option<String> {
         self.0.fact(&["Manufacturer"])
     }
 
-    /// `PartNumber`.
     pub fn part_number(&self) -> Option<String> {
         self.0.fact(&["PartNumber"])
     }
@@ -111,22 +104,18 @@ view!(
 );
 
 impl Drive {
-    /// `Id`.
     pub fn id(&self) -> String {
         self.0.id()
     }
 
-    /// `CapacityBytes`.
     pub fn capacity_bytes(&self) -> Option<u64> {
         self.0.whole(&["CapacityBytes"])
     }
 
-    /// `Manufacturer`.
     pub fn manufacturer(&self) -> Option<String> {
         self.0.fact(&["Manufacturer"])
     }
 
-    /// `Model`.
     pub fn model(&self) -> Option<String> {
         self.0.fact(&["Model"])
     }

@@ -13,7 +13,6 @@ view!(
 );
 
 impl CoolingUnit {
-    /// `Id`.
     pub fn id(&self) -> String {
         self.0.id()
     }
@@ -88,7 +87,6 @@ pub enum LeakState {
     Unknown,
     /// Moisture.
     Warning,
-    /// A leak.
     Leak,
 }
 

@@ -8,17 +8,14 @@ view!(
 );
 
 impl Manager {
-    /// `Id`.
     pub fn id(&self) -> String {
         self.0.id()
     }
 
-    /// `Model`.
     pub fn model(&self) -> Option<String> {
         self.0.fact(&["Model"])
     }
 
-    /// `FirmwareVersion`.
     pub fn firmware_version(&self) -> Option<String> {
         self.0.fact(&["FirmwareVersion"])
     }

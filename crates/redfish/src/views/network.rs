@@ -73,7 +73,6 @@ view!(
 );
 
 impl EthernetInterface {
-    /// `Id`.
     pub fn id(&self) -> String {
         self.0.id()
     }
@@ -105,17 +104,14 @@ view!(
 );
 
 impl NetworkAdapter {
-    /// `Id`.
     pub fn id(&self) -> String {
         self.0.id()
     }
 
-    /// `Manufacturer`.
     pub fn manufacturer(&self) -> Option<String> {
         self.0.fact(&["Manufacturer"])
     }
 
-    /// `Model`.
     pub fn model(&self) -> Option<String> {
         self.0.fact(&["Model"])
     }

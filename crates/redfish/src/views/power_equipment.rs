@@ -13,7 +13,6 @@ view!(
 );
 
 impl PowerDistribution {
-    /// `Id`.
     pub fn id(&self) -> String {
         self.0.id()
     }
@@ -80,12 +79,10 @@ impl Circuit {
         name(self.0.json())
     }
 
-    /// `Id`.
     pub fn id(&self) -> String {
         self.0.id()
     }
 
-    /// Its breaker.
     pub fn breaker(&self) -> Breaker {
         Breaker::read(self.0.text(&["BreakerState"]))
     }
@@ -123,7 +120,6 @@ view!(
 );
 
 impl Outlet {
-    /// `Id`.
     pub fn id(&self) -> String {
         self.0.id()
     }

@@ -8,22 +8,18 @@ view!(
 );
 
 impl ServiceRoot {
-    /// `Vendor`.
     pub fn vendor(&self) -> Option<String> {
         self.0.fact(&["Vendor"])
     }
 
-    /// `Product`.
     pub fn product(&self) -> Option<String> {
         self.0.fact(&["Product"])
     }
 
-    /// `Name`.
     pub fn name(&self) -> Option<String> {
         self.0.fact(&["Name"])
     }
 
-    /// `RedfishVersion`.
     pub fn redfish_version(&self) -> Option<String> {
         self.0.fact(&["RedfishVersion"])
     }

@@ -56,17 +56,14 @@ view!(
 );
 
 impl System {
-    /// `Id`.
     pub fn id(&self) -> String {
         self.0.id()
     }
 
-    /// `Manufacturer`.
     pub fn manufacturer(&self) -> Option<String> {
         self.0.fact(&["Manufacturer"])
     }
 
-    /// `Model`.
     pub fn model(&self) -> Option<String> {
         self.0.fact(&["Model"])
     }
@@ -98,17 +95,14 @@ impl System {
         })
     }
 
-    /// `BiosVersion`.
     pub fn bios_version(&self) -> Option<String> {
         self.0.fact(&["BiosVersion"])
     }
 
-    /// `HostName`.
     pub fn host_name(&self) -> Option<String> {
         self.0.fact(&["HostName"])
     }
 
-    /// `PowerState`.
     pub fn power_state(&self) -> PowerState {
         PowerState::read(self.0.text(&["PowerState"]))
     }

@@ -13,7 +13,7 @@ pub enum TaskPhase {
     Running,
     /// Ended successfully.
     Done,
-    /// Failed.
+    /// Ended otherwise: cancelled, failed, or completed with errors.
     Failed,
 }
 

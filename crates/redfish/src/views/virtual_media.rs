@@ -30,7 +30,6 @@ view!(
 );
 
 impl VirtualMedia {
-    /// `Id`.
     pub fn id(&self) -> String {
         self.0.id()
     }

@@ -22,7 +22,6 @@ use rackwright_sim_bmc::{BmcError, Identity, same};
 
 /// The account of every simulated PDU and cooling unit.
 pub const USER: &str = "facility";
-/// Its password.
 pub const PASSWORD: &str = "facility-password";
 
 /// The configuration and state of a rack PDU.

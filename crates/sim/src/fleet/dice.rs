@@ -15,7 +15,6 @@ pub(super) enum Purpose {
     Fault(u32),
     /// The fleet's part of the machines' UUIDs.
     Uuid,
-    /// A boot's id.
     BootId,
     /// The length of a drive's erase command.
     Erase,

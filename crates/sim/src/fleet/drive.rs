@@ -36,7 +36,6 @@ const RUNS: usize = 1024;
 /// A folder that does not exist.
 const NOWHERE: &str = "/nonexistent/rackwright-sim";
 
-/// A fault of a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DriveFault {
     None,

@@ -13,7 +13,6 @@
 use super::profile::{Phase as Timed, Timing};
 use rackwright_sim_bmc::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 
-/// The source of a boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BootSource {
     /// The first drive.

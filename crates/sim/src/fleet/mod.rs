@@ -285,7 +285,6 @@ impl SimNode {
         format!("{scheme}://{address}:{}", self.port)
     }
 
-    /// Its BMC's address.
     pub fn bmc_address(&self) -> Ipv4Addr {
         self.node.shared.config.address(self.node.index())
     }

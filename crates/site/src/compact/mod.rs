@@ -48,7 +48,6 @@ pub enum Value {
 pub struct Field {
     /// What is before the value, with spaces.
     pub lead: Cow<'static, str>,
-    /// The value.
     pub value: Value,
 }
 

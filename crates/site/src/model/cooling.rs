@@ -31,12 +31,10 @@ impl CoolingKind {
     }
 }
 
-/// A cooling unit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CoolingUnit {
     /// Unique among cooling units.
     pub name: Box<str>,
-    /// The kind.
     pub kind: CoolingKind,
     /// The unit's room. For a rear door, the room of its rack.
     pub room: RoomId,

@@ -141,21 +141,18 @@ pub struct Switch {
 pub enum Port {
     /// The port of an HCA.
     Hca {
-        /// The node.
         node: NodeId,
         /// The HCA's index in the SKU's list.
         hca: u8,
     },
     /// A port of a switch.
     Switch {
-        /// The switch.
         switch: SwitchId,
         /// The port number, from 1.
         port: u16,
     },
 }
 
-/// A cable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cable {
     /// The text on the label. Unique. A site has millions of labels, and most are short: these need no memory of their own.

@@ -44,7 +44,6 @@ pub struct Room {
     pub parent: Option<RoomId>,
 }
 
-/// A rack.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rack {
     /// Unique among racks.

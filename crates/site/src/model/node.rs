@@ -64,7 +64,6 @@ pub struct Sku {
     pub gpus: u16,
     /// The HCAs, in the order of the file.
     pub hcas: Vec<Hca>,
-    /// The speed of the HCAs.
     pub hca_speed: Speed,
     /// The parts that an inspection must find: count by kind of part.
     pub inventory: BTreeMap<String, u32>,

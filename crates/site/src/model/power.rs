@@ -71,13 +71,13 @@ pub enum Phase {
     L2,
     /// L3 to neutral.
     L3,
-    /// L1 to L2.
+    /// Between L1 and L2.
     #[serde(rename = "L1-L2")]
     L1L2,
-    /// L2 to L3.
+    /// Between L2 and L3.
     #[serde(rename = "L2-L3")]
     L2L3,
-    /// L3 to L1.
+    /// Between L3 and L1.
     #[serde(rename = "L3-L1")]
     L3L1,
 }
@@ -130,9 +130,7 @@ pub enum Phases {
 pub enum Rating {
     /// By the wires: volts (for three phases, between phases) and amps of each wire.
     Electrical {
-        /// Volts.
         volts: f64,
-        /// Amps.
         amps: f64,
         /// The number of phases.
         phases: Phases,
@@ -146,7 +144,6 @@ pub enum Rating {
 pub struct PowerDomain {
     /// Unique among power domains.
     pub name: Box<str>,
-    /// The kind.
     pub kind: DomainKind,
     /// The domain that feeds this one. `None` at a root.
     pub parent: Option<DomainId>,

@@ -10,9 +10,8 @@ use crate::model::{DomainId, NodeId, Redundancy, Site};
 /// One domain of a path.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
-    /// The domain.
     pub domain: DomainId,
-    /// Capacity, in watts.
+    /// Continuous capacity after derating, in watts.
     pub capacity_watts: f64,
     /// Total load in the given loads, in watts.
     pub load_watts: f64,
@@ -67,7 +66,7 @@ pub struct Explanation {
     pub max_watts: f64,
     /// Number of PSUs that must work.
     pub psus_needed: usize,
-    /// By PSU.
+    /// The path to each PSU.
     pub psus: Vec<PsuPath>,
     /// By feed.
     pub losses: Vec<LossOutcome>,

@@ -12,9 +12,7 @@ use crate::model::{CoolingKind, CustomerId, DomainId, NodeId, Redundancy, Site};
 /// A node reserved for a customer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Reservation {
-    /// The node.
     pub node: NodeId,
-    /// The customer.
     pub customer: CustomerId,
     /// Reserved watts, usually the maximum of the SKU.
     pub watts: f64,

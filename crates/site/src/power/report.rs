@@ -11,9 +11,8 @@ use crate::model::{DomainId, Redundancy, Site};
 /// The remaining capacity of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Headroom {
-    /// The domain.
     pub domain: DomainId,
-    /// Capacity, in watts.
+    /// Continuous capacity after derating, in watts.
     pub capacity_watts: f64,
     /// Load of reservations and other equipment, in watts.
     pub reserved_watts: f64,

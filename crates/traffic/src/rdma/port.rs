@@ -25,7 +25,6 @@ pub struct Port {
 pub struct Gid {
     /// Index in the port's table.
     pub index: u8,
-    /// The address.
     pub address: Ipv6Addr,
 }
 

@@ -362,9 +362,7 @@ library! {
     free_device_list: c"ibv_free_device_list", unsafe extern "C" fn(*mut *mut Device);
     /// The name of a device.
     get_device_name: c"ibv_get_device_name", unsafe extern "C" fn(*mut Device) -> *const c_char;
-    /// Opens a device.
     open_device: c"ibv_open_device", unsafe extern "C" fn(*mut Device) -> *mut Context;
-    /// Closes a device.
     close_device: c"ibv_close_device", unsafe extern "C" fn(*mut Context) -> c_int;
     /// Reads the attributes of a port.
     query_port: c"ibv_query_port", unsafe extern "C" fn(*mut Context, u8, *mut PortAttributes) -> c_int;

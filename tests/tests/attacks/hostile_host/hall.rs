@@ -39,7 +39,6 @@ pub fn host_name(id: &str) -> String {
     format!("{id}-of-a-customer")
 }
 
-/// The hall.
 pub struct Hall {
     pub lab: Lab,
     pub site: Site,

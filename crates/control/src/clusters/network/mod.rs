@@ -210,9 +210,6 @@ pub fn words(record: &ClusterRecord) -> String {
 }
 
 /// Stores that no test is made, before nodes are handed over without one.
-///
-/// # Errors
-/// The database failed.
 pub async fn note_skipped(core: &Core, record: &ClusterRecord, now: Timestamp) -> Result<(), StoreError> {
     let Err(why) = core.config.network_test.file() else {
         return Ok(());
@@ -229,9 +226,6 @@ pub async fn note_skipped(core: &Core, record: &ClusterRecord, now: Timestamp) -
 
 /// Forgets that these nodes have passed, each with its cluster: their links were faulty since, and are sound again. A node
 /// before the hand-over is tested again. A node in use runs its customer's system and is not tested.
-///
-/// # Errors
-/// The database failed.
 pub(super) async fn test_again(
     tx: &mut WriteTx,
     mended: BTreeSet<(ClusterId, NodeId)>,

@@ -22,9 +22,6 @@ const NAMED_MAX: usize = 4;
 
 /// Stores the result of the run that began as `began`, and its events. Nothing is stored if the cluster is gone or has begun
 /// another run.
-///
-/// # Errors
-/// The database failed.
 pub async fn store(core: &Core, id: &ClusterId, began: &NetworkTest, found: &Found) -> Result<(), StoreError> {
     let now = clock::now();
     let mut tx = core.store.write().await?;

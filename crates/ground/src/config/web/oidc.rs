@@ -52,7 +52,7 @@ pub struct Settings {
 pub struct Row {
     /// The name of the group, as the provider writes it.
     pub group: String,
-    /// The role.
+    /// `operator`, `viewer`, `auditor`, `customer-admin` or `customer-user`.
     pub role: String,
     /// The customer, for the roles of customers.
     #[serde(default)]

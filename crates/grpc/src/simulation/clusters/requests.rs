@@ -27,7 +27,6 @@ pub struct PlannedRequest {
     pub key: String,
 }
 
-/// The kind of a request.
 #[derive(Debug, Clone)]
 pub enum RequestKind {
     Create {

@@ -20,7 +20,7 @@ use super::{EndReason, FirmwareRun};
 use crate::firmware::Firmware;
 use crate::firmware::link;
 
-/// Time limits.
+/// How long each part of an update may take.
 pub(super) struct TimeLimits {
     /// From sending a component to the end of its task (Ironic's limit for a whole update is 2 h).
     task: Duration,

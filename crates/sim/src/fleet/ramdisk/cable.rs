@@ -25,7 +25,6 @@ const BUFFER: usize = 16 << 10;
 pub(super) enum Carries {
     /// The agent's stream.
     Stream,
-    /// Images.
     Images,
 }
 

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{CoolingUnitId, DomainId, NodeId, Site};
 
-/// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingKind {
@@ -118,7 +117,6 @@ impl Severity {
 /// The subject of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
-    /// A node.
     Node(NodeId),
     /// A vertex of the power tree.
     Domain(DomainId),
@@ -141,9 +139,7 @@ impl Subject {
 /// A fault shown by readings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// The kind.
     pub kind: FindingKind,
-    /// The subject.
     pub subject: Subject,
     /// The detectors, breakers or sensors that report the fault.
     pub detail: String,
@@ -151,7 +147,6 @@ pub struct Finding {
     pub measured: Option<f64>,
     /// The limit: the reservation, the capacity, or the sensor's limit.
     pub limit: Option<f64>,
-    /// The severity.
     pub severity: Severity,
     /// The affected nodes.
     pub nodes: Vec<NodeId>,

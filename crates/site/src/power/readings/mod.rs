@@ -77,7 +77,6 @@ pub struct NodeReading {
     pub has_gaps: bool,
 }
 
-/// The state of a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BreakerState {
@@ -111,7 +110,6 @@ pub struct PduReading {
     pub watts: Option<f64>,
     /// The inputs.
     pub mains: Vec<CircuitState>,
-    /// The branches.
     pub branches: Vec<CircuitState>,
     /// Whether parts could not be read. Then wrong values stay wrong, but nothing counts as right.
     #[serde(default)]
@@ -151,7 +149,6 @@ pub enum Reading {
 pub struct Seen<T> {
     /// Time of the reading, in microseconds since 1970.
     pub at_us: i64,
-    /// The value.
     pub value: T,
 }
 

@@ -8,7 +8,6 @@ use crate::power::{Scenario, capacity_watts, node_loads, watts};
 /// One domain of the path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TraceStep {
-    /// The domain.
     pub domain: DomainId,
     /// Rated load, in watts.
     pub rated_watts: f64,
