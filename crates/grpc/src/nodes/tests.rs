@@ -1,6 +1,8 @@
 use rackwright_api::v1::node_service_client::NodeServiceClient;
-
+use rackwright_ground::agents::Session;
 use rackwright_ground::testing;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::feature_tests::clusters::{hall, names, put, spec};
@@ -102,4 +104,33 @@ async fn a_changed_label_keeps_the_client_of_the_bmc_and_a_changed_address_does_
     assert_eq!(core.bmcs.count().await, 0);
     // The former client is not closed before its last user.
     assert_eq!(used.get("/redfish/v1/Systems").await.unwrap_err().status(), Some(404));
+}
+
+#[tokio::test]
+async fn deleting_a_node_ends_the_connection_of_its_agent_and_no_other() {
+    let core = testing::core().await;
+    join(&core, "olga", "operator", "").await;
+    for id in ["n1", "n2"] {
+        testing::add(&core, &testing::node(id, State::Available, None)).await;
+        let session = Session {
+            number: 1,
+            of: testing::booted(&core, id, "kernel").await,
+            boot_id: "kernel".into(),
+            booted_at: clock::now(),
+            heard_at: clock::now(),
+            sender: mpsc::channel(1).0,
+            end: CancellationToken::new(),
+        };
+        core.agents.connected(&id.into(), session);
+    }
+    let ends = |id: &'static str| core.agents.session(&id.into()).unwrap().end;
+    let (deleted, kept) = (ends("n1"), ends("n2"));
+    let request = v1::DeleteNodeRequest {
+        name: "nodes/n1".into(),
+        mutation: mutation("d1"),
+    };
+    let mut olga = NodeServiceClient::new(as_member(&core, "olga"));
+    olga.delete_node(request).await.unwrap();
+    assert!(deleted.is_cancelled(), "the connection goes on");
+    assert!(!kept.is_cancelled());
 }
