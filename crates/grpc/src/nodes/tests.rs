@@ -134,3 +134,25 @@ async fn deleting_a_node_ends_the_connection_of_its_agent_and_no_other() {
     assert!(deleted.is_cancelled(), "the connection goes on");
     assert!(!kept.is_cancelled());
 }
+
+#[tokio::test]
+async fn an_inventory_that_does_not_decode_is_an_error_that_names_the_node() {
+    let core = testing::core().await;
+    join(&core, "olga", "operator", "").await;
+    testing::add(&core, &testing::node("n1", State::Available, None)).await;
+    let mut olga = NodeServiceClient::new(as_member(&core, "olga"));
+    let request = || v1::GetNodeRequest {
+        name: "nodes/n1".into(),
+        ..v1::GetNodeRequest::default()
+    };
+    let found = olga.get_node(request()).await.unwrap().into_inner();
+    assert_eq!(found.status.unwrap().inventory, None);
+    let mut tx = core.store.write().await.unwrap();
+    tx.save_inventory(&"n1".into(), b"no message").await.unwrap();
+    tx.commit().await.unwrap();
+    let error = olga.get_node(request()).await.unwrap_err();
+    assert_eq!(
+        (error.code(), error.message()),
+        (Code::Internal, "inventory \"n1\" cannot be read back")
+    );
+}
