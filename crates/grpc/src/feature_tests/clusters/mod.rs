@@ -250,6 +250,7 @@ async fn a_cluster_is_reserved_whole_and_handed_over_whole() {
         hand_over(&core, node).await;
     }
     assert_eq!(step(&core, "alpha").await, State::Ready);
+    assert_eq!(cluster(&core, "alpha").await.wait, ClusterWait::Rest);
     assert_eq!(ended(&core, &operation).await, Some(Code::Ok as i32));
 }
 
