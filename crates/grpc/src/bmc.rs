@@ -7,6 +7,7 @@ use rackwright_api::v1::bmc_service_server::BmcService;
 use rackwright_ground::api_error::ApiError;
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
+use rackwright_ground::stored;
 use rackwright_lifecycle::EventKind;
 use rackwright_nodes::bmc_work::check_free;
 use rackwright_redfish::{EventLog, LogEntry};
@@ -106,11 +107,7 @@ impl Bmc {
                 ..v1::ListBmcLogEntriesResponse::default()
             });
         };
-        let log: EventLog = match row.body.as_str() {
-            "" => EventLog::default(),
-            body => serde_json::from_str(body)
-                .map_err(|e| ApiError::Internal(format!("a stored event log cannot be read: {e}")))?,
-        };
+        let log: EventLog = stored::json("event log", id.as_str(), &row.body)?;
         let gaps = log
             .gaps
             .iter()
@@ -225,5 +222,54 @@ impl BmcService for Bmc {
         let argument = if force { "forced" } else { "" };
         let work = self.want(&call, &request.name, ("ac-cycle", argument), check).await?;
         Ok(Response::new(work))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_api::v1::bmc_service_client::BmcServiceClient;
+    use rackwright_ground::testing;
+    use rackwright_lifecycle::State;
+    use tonic::Code;
+
+    use super::*;
+    use crate::tenancy::{as_member, join};
+
+    #[tokio::test]
+    async fn an_event_log_that_does_not_parse_is_an_error_that_names_the_node() {
+        let core = testing::core().await;
+        join(&core, "olga", "operator", "").await;
+        testing::add(&core, &testing::node("n1", State::Available, None)).await;
+        let mut olga = BmcServiceClient::new(as_member(&core, "olga"));
+        for (body, expected) in [
+            ("", Ok(())),
+            (
+                "{",
+                Err((Code::Internal, "event log \"n1\" cannot be read back".to_owned())),
+            ),
+        ] {
+            let row = BmcLogRow {
+                node: "n1".into(),
+                wanted: "read".into(),
+                wanted_at: clock::now(),
+                body: body.into(),
+                ..BmcLogRow::default()
+            };
+            let mut tx = core.store.write().await.unwrap();
+            tx.request_bmc_work(&row).await.unwrap();
+            assert!(tx.end_bmc_work(&row).await.unwrap());
+            tx.commit().await.unwrap();
+            let request = v1::ListBmcLogEntriesRequest {
+                name: "nodes/n1".into(),
+                ..v1::ListBmcLogEntriesRequest::default()
+            };
+            let read = olga.list_bmc_log_entries(request).await;
+            let read = read.map(|list| assert_eq!(list.into_inner().entries, []));
+            assert_eq!(
+                read.map_err(|e| (e.code(), e.message().to_owned())),
+                expected,
+                "{body:?}"
+            );
+        }
     }
 }

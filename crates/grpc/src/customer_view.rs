@@ -19,6 +19,10 @@ use super::names;
 /// Replaces a text for operators.
 const ASK: &str =
     "the operation failed; the reports of the nodes show failed checks; for other causes, ask the site's operators";
+/// Fields of the site's filter over nodes.
+const SITE_NODE_FILTER: &[&str] = &[
+    "state", "health", "power", "agent", "name", "sku", "customer", "cluster", "image", "wait", "labels",
+];
 /// Fields of a customer's filter over nodes. Labels are hidden, so a filter must not search them.
 pub const NODE_FILTER: &[&str] = &["state", "power", "agent", "name", "sku", "cluster", "image"];
 
@@ -26,7 +30,7 @@ pub const NODE_FILTER: &[&str] = &["state", "power", "agent", "name", "sku", "cl
 #[must_use]
 pub fn node_filter(scope: &Scope) -> &'static [&'static str] {
     match scope {
-        Scope::Site => super::nodes::FILTER_FIELDS,
+        Scope::Site => SITE_NODE_FILTER,
         Scope::Customer(_) => NODE_FILTER,
     }
 }
@@ -198,9 +202,10 @@ pub fn event(scope: &Scope, event: v1::Event) -> Option<v1::Event> {
     if !kind.is_for_customers() {
         return None;
     }
-    let (from, to) = (event.attributes.get("from"), event.attributes.get("to"));
-    let message = match (from, to) {
-        (Some(from), Some(to)) => format!("{} went from {from} to {to}", event.target),
+    let of = |first: &str, second: &str| event.attributes.get(first).zip(event.attributes.get(second));
+    let message = match (of("from", "to"), of("spares", "requested_spares")) {
+        (Some((from, to)), _) => format!("{} went from {from} to {to}", event.target),
+        (_, Some((left, wanted))) => format!("{} has {left} of {wanted} requested spares left", event.target),
         // `requested` names the requester: a member of the customer, or the site. The others are written for the customer of
         // the cluster and name nothing of others.
         _ if matches!(
@@ -215,7 +220,7 @@ pub fn event(scope: &Scope, event: v1::Event) -> Option<v1::Event> {
     let is_shown = |(name, _): &(String, String)| {
         matches!(
             name.as_str(),
-            "from" | "to" | "generation" | "not_before" | "since" | "until"
+            "from" | "to" | "generation" | "not_before" | "since" | "until" | "spares" | "requested_spares"
         )
     };
     Some(v1::Event {
@@ -385,6 +390,10 @@ mod tests {
         assert!(!format!("{shown:?}").contains("SECRET"), "{shown:?}");
         let shown = event(&scope, of("power.off", &[])).unwrap();
         assert_eq!(shown.message, "nodes/n1: power.off");
+        let counts = [("spares", "0"), ("requested_spares", "2"), ("by", "SECRET")];
+        let shown = event(&scope, of("cluster.fewer-spares", &counts)).unwrap();
+        assert_eq!(shown.message, "nodes/n1 has 0 of 2 requested spares left");
+        assert!(!format!("{shown:?}").contains("SECRET"), "{shown:?}");
         // Breaches of isolation have a text for the customer of the cluster.
         let times = [("since", "2026-01-02T03:04:05Z"), ("ports", "SECRET")];
         let shown = event(&scope, of("cluster.isolation-breach", &times)).unwrap();

@@ -408,3 +408,43 @@ fn routes(core: &Arc<Core>) -> Routes {
             AgentServiceServer::new(agents::Agents(core.clone())).max_decoding_message_size(agents::MESSAGE_MAX),
         )
 }
+
+#[cfg(test)]
+mod tests {
+    use rackwright_ground::testing;
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_check_response::ServingStatus::{NotServing, Serving};
+    use tonic_health::pb::health_client::HealthClient;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn health_checks_name_a_part_that_has_ended() {
+        let core = testing::core().await;
+        let (reporter, service) = health_reporter();
+        let mut client = HealthClient::new(service);
+        let mut reports = std::pin::pin!(report_part_health(&core, &reporter));
+        for (runner, whole) in [(Serving, Serving), (NotServing, NotServing)] {
+            core.health
+                .send_modify(|all| all.extend([("runner", runner == Serving), ("housekeeping", true)]));
+            // One poll reports all that has changed.
+            tokio::select! {
+                biased;
+                () = &mut reports => panic!("the reports have ended"),
+                () = std::future::ready(()) => {}
+            }
+            let expected = [
+                ("rackwright.parts/runner", runner),
+                ("rackwright.parts/housekeeping", Serving),
+                ("", whole),
+            ];
+            for (service, status) in expected {
+                let request = HealthCheckRequest {
+                    service: service.into(),
+                };
+                let found = client.check(request).await.unwrap().into_inner().status();
+                assert_eq!(found, status, "{service:?}");
+            }
+        }
+    }
+}

@@ -242,7 +242,9 @@ impl NodeService for Service {
     async fn hold_node(&self, request: Request<HoldNodeRequest>) -> Answer<Node> {
         self.enter("HoldNode", &request, &key(&request.get_ref().mutation))?;
         let request = request.into_inner();
-        self.set_state(&request.name, NodeState::Maintenance, &request.reason)
+        let former = self.node(&request.name)?;
+        self.set_state(&request.name, NodeState::Maintenance, &request.reason)?;
+        Ok(Response::new(former))
     }
 
     async fn resume_node(&self, request: Request<ResumeNodeRequest>) -> Answer<Operation> {

@@ -1,6 +1,6 @@
 //! `rackwright node ...` and `rackwright operation ...`.
 
-use rackwright_api::v1::{Alarm, EraseCertificate, NodeState};
+use rackwright_api::v1::{Alarm, EraseCertificate, NodeHealth, NodeState, Operation};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -50,6 +50,12 @@ fn nodes_as_tables() {
     fake.state()
         .explanations
         .insert("nodes/gpu-002".into(), fixtures::explanation());
+    let mut silent = fixtures::node("gpu-004", NodeState::Available, 7200 + 1800);
+    let status = silent.status.as_mut().unwrap();
+    status.power = "unknown".into();
+    status.set_health(NodeHealth::Unreachable);
+    status.health_reason = "no answer in 10 s".into();
+    fake.state().nodes.insert(silent.name.clone(), silent);
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
     script.run(&program, &["node", "list"]);
@@ -246,6 +252,8 @@ fn the_other_verbs() {
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
     script.run(&program, &["node", "power", "gpu-001", "cycle", "--wait", "--yes"]);
+    // The state changes a moment after the answer.
+    script.run(&program, &["node", "hold", "gpu-001", "--reason", "fan 3 is loud"]);
     script.run(&program, &["node", "hold", "gpu-001", "--reason", "fan 3 is loud"]);
     script.run(&program, &["node", "resume", "gpu-001"]);
     script.run(&program, &["node", "quarantine", "gpu-003", "--reason", "drive lies"]);
@@ -432,8 +440,16 @@ fn operations() {
     fake.state()
         .scripts
         .extend([fixtures::stepwise()[3..4].to_vec(), fixtures::failing()[1..].to_vec()]);
+    // Done, with the progress that was last stored.
+    let progress = fixtures::stepwise()[1].progress.clone();
+    let done = Operation {
+        progress,
+        ..fixtures::quick().remove(1)
+    };
+    fake.state().scripts.push_back(vec![done]);
     assert_eq!(program.run(&["node", "deploy", "gpu-001", "--image", "debian"]).code, 0);
     assert_eq!(program.run(&["node", "retry", "gpu-003"]).code, 0);
+    assert_eq!(program.run(&["node", "resume", "gpu-002"]).code, 0);
     let mut script = Script::default();
     let first = "00000000-0000-4000-8000-000000000001";
     let second = "operations/00000000-0000-4000-8000-000000000002";

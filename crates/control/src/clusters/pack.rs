@@ -14,7 +14,7 @@ use rackwright_planner::handover::{
 };
 use rackwright_planner::planner::Planner;
 use rackwright_site::model::{NodeId as SiteNode, Site, SkuId};
-use rackwright_store::{ClusterRecord, NodeRecord};
+use rackwright_store::{ClusterRecord, NodeRecord, StoreError};
 
 use super::cluster_partitions::ClusterPartitions;
 use super::network;
@@ -58,8 +58,20 @@ fn processors(inventory: &v1::Inventory) -> Option<Processors> {
 }
 
 /// The partition and the place of its key in the tables of the ports: for a cluster, the first place.
-fn partition_sheet(site: &Site, record: &ClusterRecord, name: String, nodes: &[SiteNode]) -> Option<PartitionSheet> {
-    let key = PKey::new(record.partition?)?;
+fn partition_sheet(
+    site: &Site,
+    record: &ClusterRecord,
+    name: String,
+    nodes: &[SiteNode],
+) -> Result<Option<PartitionSheet>, ReserveError> {
+    let Some(number) = record.partition else {
+        return Ok(None);
+    };
+    let key = PKey::new(number).ok_or_else(|| StoreError::Corrupt {
+        what: "partition key of cluster",
+        id: record.id.to_string(),
+        source: format!("{number:#06x} is not the key of a partition").into(),
+    })?;
     let mut ports = Vec::new();
     for node in nodes {
         for (hca, guid) in site.node(*node).port_guids.iter().enumerate() {
@@ -75,18 +87,53 @@ fn partition_sheet(site: &Site, record: &ClusterRecord, name: String, nodes: &[S
             }
         }
     }
-    Some(PartitionSheet {
+    Ok(Some(PartitionSheet {
         name,
         key,
         index: 0,
         ports,
-    })
+    }))
+}
+
+/// The name of the cluster's partition at the fabric manager; empty: the cluster has no partition.
+async fn partition_name(core: &Core, record: &ClusterRecord) -> Result<String, ReserveError> {
+    if record.partition.is_none() {
+        return Ok(String::new());
+    }
+    let partitions = ClusterPartitions::of_cluster(&core.store, &record.uid).await?;
+    match partitions.of(&record.uid).name() {
+        "" => Err(ReserveError::Refused(format!(
+            "cluster {} no longer holds the key of its partition, so a hand-over pack would lack the partition",
+            record.id
+        ))),
+        name => Ok(name.to_owned()),
+    }
+}
+
+/// The nodes of the cluster in the site, each with its address.
+fn members(
+    site: &Site,
+    nodes: Vec<(String, Option<IpAddr>)>,
+    spares: &BTreeSet<String>,
+) -> Result<Vec<Member>, ReserveError> {
+    let member = |(hostname, address): (String, Option<IpAddr>)| match site.node_named(&hostname) {
+        Some(node) => Ok(Member {
+            node,
+            spare: spares.contains(&hostname),
+            hostname,
+            address,
+        }),
+        None => Err(ReserveError::Refused(format!(
+            "the site does not name {hostname}, a node of the cluster, so a hand-over pack would lack the node"
+        ))),
+    };
+    nodes.into_iter().map(member).collect()
 }
 
 /// Makes the pack.
 ///
 /// # Errors
-/// The site no longer fits the cluster, or a format cannot write one of its names.
+/// The site no longer fits the cluster, stored data does not parse, or a format cannot write one of the cluster's names.
 pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> Result<Vec<PackFile>, ReserveError> {
     let placement = hall::placement_of(record)?;
     let spares: BTreeSet<String> = placement.spares.into_iter().collect();
@@ -107,38 +154,22 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
         }
     }
     reports.extend(network::report(&record.id, record.network.as_ref()));
-    let partition_name = match record.partition {
-        None => String::new(),
-        Some(_) => {
-            let partitions = ClusterPartitions::of_cluster(&core.store, &record.uid).await?;
-            partitions.of(&record.uid).name().to_owned()
-        }
-    };
-    let mut members: Vec<(String, Option<IpAddr>)> = Vec::with_capacity(nodes.len());
+    let partition_name = partition_name(core, record).await?;
+    let mut named: Vec<(String, Option<IpAddr>)> = Vec::with_capacity(nodes.len());
     for node in nodes {
         let address = match node.address.as_str() {
             "" => None,
             text => Some(stored::parsed("address of node", node.id.as_str(), text)?),
         };
-        members.push((node.id.to_string(), address));
+        named.push((node.id.to_string(), address));
     }
     let snapshot = core.sites.picture(&core.store).await?;
     let record = record.clone();
     let made = snapshot.plan(move |site: &Site, planner: &mut Planner<'_>| {
-        let known = members
-            .iter()
-            .filter_map(|(name, address)| Some((site.node_named(name)?, name, address)));
-        let members: Vec<Member> = known
-            .map(|(node, name, address)| Member {
-                node,
-                hostname: name.clone(),
-                address: *address,
-                spare: spares.contains(name),
-            })
-            .collect();
+        let members = members(site, named, &spares)?;
         let ids: Vec<SiteNode> = members.iter().map(|member| member.node).collect();
         let sku = |name: &String| site.skus.iter().position(|sku| *sku.name == **name).map(SkuId::of);
-        let partition = partition_sheet(site, &record, partition_name, &ids);
+        let partition = partition_sheet(site, &record, partition_name, &ids)?;
         let formats = formats(partition.is_some());
         let cluster = Cluster {
             site,

@@ -513,8 +513,7 @@ async fn exchange(
     tx.add_event(&event(&record.id, EventKind::ClusterReplaced, message, now))
         .await?;
     if *was_spare {
-        let message = fewer_spares(&record, placement.spares.len(), by);
-        tx.add_event(&event(&record.id, EventKind::ClusterFewerSpares, message, now))
+        tx.add_event(&fewer_spares(&record, placement.spares.len(), by, now))
             .await?;
     }
     core.commit(tx).await?;
@@ -525,14 +524,20 @@ async fn exchange(
     Ok(())
 }
 
-/// The message that a spare is in use now, and that no other spare has taken its place.
-fn fewer_spares(record: &ClusterRecord, left: usize, by: &NodeId) -> String {
+/// The event that a spare is in use now, and that no other spare has taken its place. The message advises the site's
+/// operators; the text for the customer is made of the attributes.
+fn fewer_spares(record: &ClusterRecord, left: usize, by: &NodeId, now: Timestamp) -> EventRow {
     let (id, wanted) = (&record.id, record.spec.spares);
     let have = counted(left, "spare");
-    format!(
+    let message = format!(
         "{id} has {have} left and was requested with {wanted}: {by} is in use now; `rackwright cluster resize {id} --spares \
          {wanted}` reserves another spare"
-    )
+    );
+    let counts = [("spares", left.to_string()), ("requested_spares", wanted.to_string())];
+    EventRow {
+        attributes: counts.map(|(name, count)| (name.to_owned(), count)).into(),
+        ..event(id, EventKind::ClusterFewerSpares, message, now)
+    }
 }
 
 /// Takes a node out of its cluster and out of service: it is erased before its next claim. Returns the build of the cluster

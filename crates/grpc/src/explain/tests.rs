@@ -2,7 +2,8 @@
 
 use rackwright_ground::testing;
 use rackwright_ground::testing::nodes::{Shape, all_nodes, record, request};
-use rackwright_lifecycle::{Effect, Power, PowerGoal, PowerRequest, Wait};
+use rackwright_lifecycle::{Effect, Outcome, Power, PowerGoal, PowerRequest, Wait};
+use rackwright_nodes::perform::seen_answering;
 use rackwright_nodes::runner::step_until_rest;
 use rackwright_store::{AgentBootRow, AlarmRow, PermitRequest, UnknownMachineRow};
 
@@ -282,6 +283,25 @@ fn what_was_seen_again_is_told_as_of_then_and_what_was_not_is_not() {
     let mut readings = lost.clone();
     seen_again(&mut readings, Timestamp(9));
     assert_eq!(readings, lost);
+
+    // An effect that the BMC has carried out ends the error, also in the text.
+    let mut record = started(State::Available, Shape::Free);
+    record.identity.macs = vec!["52:54:00:00:00:01".into()];
+    record.readings = readings;
+    let bmc_line = |record: &NodeRecord| {
+        let lines = fact_lines(record, &Reading::Never);
+        lines.into_iter().find(|line| line.name == "bmc").unwrap().value
+    };
+    assert_eq!(bmc_line(&record), "away");
+    let (identity, at) = (record.identity.clone(), Timestamp(9));
+    seen_answering(
+        &mut record.readings,
+        &identity,
+        Effect::PowerOn,
+        &Outcome::Succeeded,
+        at,
+    );
+    assert_eq!(bmc_line(&record), "answers");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rackwright_ground::clock;
+use rackwright_ground::{clock, stored};
 use rackwright_netboot::Pool;
 use rackwright_store::{Store, StoreError};
 
@@ -33,6 +33,9 @@ struct Known {
 
 impl Pools {
     /// Gives a machine the first free address of a pool. `None`: the pool has none.
+    ///
+    /// # Errors
+    /// The database failed, or a given address does not parse: it could be given twice.
     pub(super) async fn give(&self, store: &Store, mac: &str, pool: Pool) -> Result<Option<Ipv4Addr>, StoreError> {
         loop {
             let Some(free) = self.take(pool) else {
@@ -70,8 +73,11 @@ impl Pools {
             return Ok(());
         }
         let given = store.addresses().await?;
+        let given = given.iter();
+        let taken = given.map(|(mac, address)| stored::parsed("address of machine", mac, address));
+        let taken = taken.collect::<Result<_, _>>()?;
         *self.known() = Some(Known {
-            taken: given.iter().filter_map(|(_, address)| address.parse().ok()).collect(),
+            taken,
             searched: BTreeMap::new(),
             read_at: Instant::now(),
         });
@@ -131,5 +137,16 @@ mod tests {
             let more = replica.give(&store, &mac(MACHINES), pool([10, 0, 0, 99])).await;
             assert_eq!(more.expect("the database works"), None, "a pool without a free address");
         }
+        // A damaged row might hold any address.
+        let mut tx = store.write().await.expect("it can be written");
+        tx.assign_address("02:00:00:00:ff:ff", "10.0.1", clock::now())
+            .await
+            .expect("it is stored");
+        tx.commit().await.expect("it is stored");
+        let refused = Pools::default().give(&store, &mac(MACHINES), pool([10, 0, 9, 9])).await;
+        assert_eq!(
+            refused.map_err(|error| error.to_string()),
+            Err("address of machine \"02:00:00:00:ff:ff\" cannot be read back".to_owned())
+        );
     }
 }

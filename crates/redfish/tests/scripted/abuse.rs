@@ -2,15 +2,17 @@
 //! resource that it could not parse.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rackwright_redfish::{
-    BmcClient, BootTarget, Limits, MediaKind, Persistence, PowerGoal, PowerState, RedfishError, RetryPolicy, Settings,
+    BmcClient, BootTarget, Environment, Limits, MediaKind, Persistence, PowerGoal, PowerState, RedfishError,
+    RetryPolicy, Settings,
 };
 use rackwright_redfish_record::{RecordLimits, Recording};
 use serde_json::{Value, json};
 
-use crate::bmc::{Bmc, SYSTEM, standard_tree};
+use crate::bmc::{Bmc, SYSTEM, TestEnvironment, standard_tree};
 use crate::server::{Answer, Request};
 
 /// Time limit of every operation: a few request time-outs, with room for a busy machine.
@@ -615,6 +617,11 @@ const MODULES: usize = 600;
 
 /// A BMC with [`MODULES`] memory modules. The body of each module arrives in three pieces, with this pause before each.
 async fn dripping(pause: Duration) -> Bmc {
+    modules(move |body| Answer::Pieces(body.into_bytes(), 3, pause)).await
+}
+
+/// A BMC with [`MODULES`] memory modules, and the answer with the body of one.
+async fn modules(answer: impl Fn(String) -> Answer + Send + Sync + 'static) -> Bmc {
     Bmc::start_with(full_tree(), Duration::ZERO, move |request, _| {
         let path = request.path.clone();
         let links: Vec<Value> = (0..MODULES)
@@ -622,7 +629,7 @@ async fn dripping(pause: Duration) -> Bmc {
             .collect();
         if path.starts_with("/redfish/v1/Systems/1/Memory/") {
             let body = json!({"@odata.id": path, "Id": "1", "CapacityMiB": 1024}).to_string();
-            return Some(Answer::Pieces(body.into_bytes(), 3, pause));
+            return Some(answer(body));
         }
         request
             .is("GET", "/redfish/v1/Systems/1/Memory")
@@ -653,16 +660,33 @@ async fn a_walk_ends_where_every_body_is_slow() {
 }
 
 #[tokio::test]
-async fn a_slow_bmc_above_the_least_rate_is_read_to_the_end() {
-    let bmc = dripping(Duration::ZERO).await;
-    let settings = Settings {
-        walk_grace: Duration::from_secs(1),
-        walk_pace: Duration::from_secs(1),
-        ..Settings::default()
-    };
-    let client = BmcClient::connect(bmc.target(), settings).await.unwrap();
-    let found = client.inventory().await.unwrap();
-    assert_eq!(found.memory.len(), MODULES, "{:?}", found.gaps);
+async fn by_default_a_slow_bmc_is_read_to_the_end_and_one_that_drips_2_s_a_piece_ends_within_4_minutes() {
+    // Two requests at once: a body of three pieces, with 2 s for each, takes 3 s a resource.
+    for (answer_s, is_whole) in [(2, true), (4, false), (6, false)] {
+        let clock = Arc::new(TestEnvironment::default());
+        let passing = Arc::clone(&clock);
+        let bmc = modules(move |body| {
+            passing.advance(Duration::from_secs(answer_s) / 2);
+            Answer::text(200, &body)
+        })
+        .await;
+        let settings = Settings {
+            environment: Arc::clone(&clock) as Arc<dyn Environment>,
+            ..Settings::default()
+        };
+        let client = BmcClient::connect(bmc.target(), settings).await.unwrap();
+        let found = client.inventory().await.unwrap();
+        let spent = clock.elapsed();
+        let is_slow = found.gaps.iter().any(|gap| gap.why.contains("answers too slowly"));
+        assert_eq!(is_slow, !is_whole, "{answer_s} s: {:?}", found.gaps);
+        assert_eq!(
+            found.memory.len() == MODULES,
+            is_whole,
+            "{answer_s} s: {}",
+            found.memory.len()
+        );
+        assert!(is_whole || spent < Duration::from_secs(240), "{answer_s} s: {spent:?}");
+    }
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ use crate::test_calls::{
     NodeRequest, create_cluster, reimage_cluster, resize_cluster, resume_cluster_reimage, retry_cluster,
     roll_back_cluster, wish,
 };
+use crate::{convert, customer_view};
 
 fn size(nodes: Option<u32>, spares: Option<u32>, leave: &[&str]) -> v1::ResizeClusterRequest {
     v1::ResizeClusterRequest {
@@ -457,6 +458,14 @@ async fn a_spare_that_is_in_use_now_is_an_event_for_operators_and_customers() {
     assert!(
         message.contains(&spare) && message.contains("cluster resize alpha --spares 1"),
         "{message}"
+    );
+    let events = core.store.events(&Scope::Site, 0, "clusters/alpha", 1000).await;
+    let mut events = events.unwrap().into_iter();
+    let stored = events.find(|event| event.kind == "cluster.fewer-spares").unwrap();
+    let shown = customer_view::event(&Scope::Customer("bolt".into()), convert::event(stored));
+    assert_eq!(
+        shown.unwrap().message,
+        "clusters/alpha has 0 of 1 requested spares left"
     );
 }
 

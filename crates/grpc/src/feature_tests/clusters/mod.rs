@@ -250,6 +250,7 @@ async fn a_cluster_is_reserved_whole_and_handed_over_whole() {
         hand_over(&core, node).await;
     }
     assert_eq!(step(&core, "alpha").await, State::Ready);
+    assert_eq!(cluster(&core, "alpha").await.wait, ClusterWait::Rest);
     assert_eq!(ended(&core, &operation).await, Some(Code::Ok as i32));
 }
 
@@ -288,12 +289,27 @@ async fn the_pack_of_a_cluster_names_its_nodes_and_its_partition_and_no_others()
     assert!(partition.text.contains("0x0001"), "{}", partition.text);
     assert!(partition.text.contains("c-alpha-0001"), "{}", partition.text);
 
-    // A damaged address is no missing one.
+    // Damaged data are not left out.
+    let refusal = async |record: &ClusterRecord, nodes: &[NodeRecord]| {
+        let made = pack::make(&core, record, nodes).await;
+        made.unwrap_err().to_string()
+    };
     let mut damaged = nodes.clone();
     damaged[0].address = "10.0.0".into();
-    let error = pack::make(&core, &record, &damaged).await.unwrap_err();
     let why = format!("address of node \"{}\" cannot be read back", damaged[0].id);
-    assert_eq!(error.to_string(), why);
+    assert_eq!(refusal(&record, &damaged).await, why);
+    damaged[0] = testing::node("n-none", NodeState::Available, None);
+    testing::add(&core, &damaged[0]).await;
+    let why = "the site does not name n-none, a node of the cluster, so a hand-over pack would lack the node";
+    assert_eq!(refusal(&record, &damaged).await, why);
+    let mut damaged = record.clone();
+    damaged.partition = Some(0x8000);
+    let why = "partition key of cluster \"alpha\" cannot be read back";
+    assert_eq!(refusal(&damaged, &nodes).await, why);
+    damaged.uid = "none".into();
+    let why = refusal(&damaged, &nodes).await;
+    let expected = "cluster alpha no longer holds the key of its partition, so a hand-over pack would lack";
+    assert!(why.starts_with(expected), "{why}");
 }
 
 #[tokio::test]
