@@ -88,17 +88,17 @@ test-spread: deps ramdisk-cloud netboot ## Four emulated machines write one imag
 	cargo nextest run --locked --workspace --cargo-profile $(PROFILE) --ignore-default-filter \
 	  -E 'package(rackwright-tests) & binary(spread)'
 
-# Dumps of real fabrics, FABRICS/*.ibnetdiscover: they are no part of the repository.
-FABRICS ?= ../shared/fabrics
-DUMPS = $(wildcard $(FABRICS)/*.ibnetdiscover)
+# The folder with dumps of real fabrics, *.ibnetdiscover: they are no part of the repository.
+RACKWRIGHT_FABRICS ?=
+DUMPS = $(if $(RACKWRIGHT_FABRICS),$(wildcard $(RACKWRIGHT_FABRICS)/*.ibnetdiscover))
 
 .PHONY: test-fabrics without-fabrics
-test-fabrics: deps ## The tests that read dumps of real fabrics, FABRICS/*.ibnetdiscover (part of `make test` if there are any)
-	RACKWRIGHT_FABRICS=$(abspath $(FABRICS)) cargo nextest run --locked --workspace --cargo-profile $(PROFILE) \
+test-fabrics: deps ## The tests that read dumps of real fabrics, RACKWRIGHT_FABRICS/*.ibnetdiscover (part of `make test` if set)
+	RACKWRIGHT_FABRICS=$(abspath $(RACKWRIGHT_FABRICS)) cargo nextest run --locked --workspace --cargo-profile $(PROFILE) \
 	  --run-ignored only -E 'binary(/^(fabric_dump|fabric_structure|irregular_dumps)$$/)'
 
 without-fabrics:
-	@echo 'test: NOT RUN: the 3 tests of `make test-fabrics`: there is no $(FABRICS)/*.ibnetdiscover' >&2
+	@echo 'test: NOT RUN: the 3 tests of `make test-fabrics`: RACKWRIGHT_FABRICS is not a folder with *.ibnetdiscover' >&2
 
 # Seeds of `make simulation`. `make test` runs 150 of the nodes and 40 of the clusters.
 SEEDS ?= 2000

@@ -13,6 +13,7 @@ fn lines(command: &mut Command) -> (Vec<Value>, bool) {
     let (printed, errors) = texts(&output);
     let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}\n{errors}"));
     let lines: Vec<Value> = printed.lines().map(parse).collect();
+    eprintln!("{errors}");
     assert!(!lines.is_empty(), "{} prints nothing\n{errors}", output.status);
     (lines, output.status.success())
 }

@@ -112,29 +112,30 @@ fn single(nodes: u32) -> Result<bool, String> {
     Ok(is_same)
 }
 
-/// A site file with each cable as an item of its own. The cables are its last section.
+/// A site file with each cable as an item of its own.
 fn with_single_cables(compact: &str, site: &Site) -> Result<String, String> {
-    let (before, _) = compact
-        .split_once("\ncables:\n")
-        .ok_or("the generated site has no cables")?;
+    let section = compact.split_once("\ncables:\n");
+    let (before, cables) = section.ok_or("the generated site has no cables")?;
+    let is_item = |line: &&str| line.starts_with("- ") || line.starts_with(' ');
     let mut text = format!("{before}\ncables:\n");
     let end = |port: Port| match port {
-        Port::Hca { node, hca } => format!(
-            "{}/{}",
-            site.node(node).name,
-            site.sku_of(node).hcas[usize::from(hca)].name
-        ),
+        Port::Hca { node, hca } => {
+            format!(
+                "{}/{}",
+                site.node(node).name,
+                site.sku_of(node).hcas[usize::from(hca)].name
+            )
+        }
         Port::Switch { switch, port } => format!("{}/{port}", site.switch(switch).name),
     };
     for cable in &site.cables {
+        let (a, b) = (end(cable.a), end(cable.b));
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "- {{label: '{}', a: '{}', b: '{}'}}",
-            cable.label,
-            end(cable.a),
-            end(cable.b)
-        );
+        let _ = writeln!(text, "- {{label: '{}', a: '{a}', b: '{b}'}}", cable.label);
+    }
+    for line in cables.lines().skip_while(is_item) {
+        text.push_str(line);
+        text.push('\n');
     }
     Ok(text)
 }
