@@ -297,12 +297,12 @@ bench-fanout: deps-bench ## 64 agents take an image in network namespaces, besid
 	@cargo build --locked --release -p rackwright-bench >&2
 	@target/release/rackwright-bench fanout $(FANOUT_BENCH_ARGS)
 
-# Arguments of bench-placement: PLACEMENT_ARGS='validation', 'plan', 'latency --pods 98', or 'trace --days 30'.
+# Arguments of bench-placement: PLACEMENT_ARGS='validation plan', 'import single', 'latency --pods 98', or 'trace --days 30'.
 PLACEMENT_ARGS ?=
 
 .PHONY: bench-placement
-bench-placement: deps-bench ## Where clusters go: check and decisions for 100,000 nodes, and a month's utilisation; prints JSON
-	@cargo build --locked --release -p rackwright-planner --bin rackwright-bench-placement >&2
+bench-placement: deps-bench ## Where clusters go: check, import and decisions for 100,000 nodes, and a month's utilisation; prints JSON
+	@cargo build --locked --release -p rackwright-planner -p rackwright-cli --bin rackwright-bench-placement --bin rackwright >&2
 	@target/release/rackwright-bench-placement $(PLACEMENT_ARGS)
 
 .PHONY: bench-ironic

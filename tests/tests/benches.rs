@@ -13,6 +13,7 @@ fn lines(command: &mut Command) -> (Vec<Value>, bool) {
     let (printed, errors) = texts(&output);
     let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}\n{errors}"));
     let lines: Vec<Value> = printed.lines().map(parse).collect();
+    eprintln!("{errors}");
     assert!(!lines.is_empty(), "{} prints nothing\n{errors}", output.status);
     (lines, output.status.success())
 }
@@ -181,13 +182,30 @@ fn the_fanout_benchmark_runs_agents_in_namespaces() {
 #[test]
 fn the_placement_benchmark_measures_decisions_and_utilisation() {
     let mut command = Command::new(program("rackwright-bench-placement"));
+    command.args(["validation", "plan", "latency", "trace"]);
     command.args(["--nodes", "8200", "--pods", "1", "--requests", "40", "--days", "1"]);
     let (lines, _) = lines(&mut command);
+    let validations = with(&lines, "bench", "validation");
+    assert_eq!(validations.len(), 1, "{lines:?}");
+    let validation = validations[0];
+    assert_eq!(
+        (&validation["nodes"], &validation["errors"]),
+        (&8200.into(), &0.into()),
+        "{validation}"
+    );
+    positive(
+        validation,
+        &["switches", "cables", "check_ms", "first_check_ms", "peak_mib"],
+    );
+    positive(validation, &["command_ms", "first_command_ms"]);
     let plans = with(&lines, "bench", "plan");
     assert_eq!(plans.len(), 1, "{lines:?}");
     assert_eq!(plans[0]["fabrics"], 2, "{}", plans[0]);
     assert_eq!(plans[0]["cluster"], 4096, "{}", plans[0]);
-    positive(plans[0], &["read_ms", "hall_ms", "total_ms"]);
+    positive(
+        plans[0],
+        &["read_ms", "hall_ms", "total_ms", "command_ms", "first_command_ms"],
+    );
     let hall = with(&lines, "bench", "hall");
     assert_eq!(hall.len(), 1, "{lines:?}");
     positive(hall[0], &["nodes", "clusters", "filled"]);
@@ -195,13 +213,38 @@ fn the_placement_benchmark_measures_decisions_and_utilisation() {
     assert_eq!(decisions.len(), 4, "{lines:?}");
     for line in decisions {
         assert_eq!(line["requests"], 40, "{line}");
-        positive(line, &["p50_us", "p99_us", "max_us"]);
+        positive(line, &["p50_us", "p99_us", "max_us", "max_first_try_us"]);
     }
     let months = with(&lines, "bench", "month");
     assert_eq!(months.len(), 3, "ours and two others: {lines:?}");
     for line in months {
         positive(line, &["clusters", "utilisation"]);
     }
+}
+
+/// `make bench-placement PLACEMENT_ARGS='import single'` with two units.
+#[test]
+fn the_placement_benchmark_imports_a_dump_and_plans_in_a_file_of_single_cables() {
+    let mut command = Command::new(program("rackwright-bench-placement"));
+    command.args(["import", "single", "--nodes", "128"]);
+    let (lines, is_success) = lines(&mut command);
+    assert!(is_success, "{lines:?}");
+    let imports = with(&lines, "bench", "import");
+    assert_eq!(imports.len(), 1, "{lines:?}");
+    let import = imports[0];
+    // 16 leaves of eight rails, and as many cables above the leaves as below.
+    assert_eq!(
+        (&import["nodes"], &import["rails"], &import["cables"]),
+        (&128.into(), &8.into(), &2048.into()),
+        "{import}"
+    );
+    positive(import, &["switches", "dump_kib", "file_kib", "command_ms"]);
+    let plans = with(&lines, "bench", "single");
+    assert_eq!(plans.len(), 1, "{lines:?}");
+    let (single, compact) = (&plans[0]["file_kib"], &plans[0]["compact_file_kib"]);
+    assert!(single.as_u64() > compact.as_u64().map(|kib| 4 * kib), "{}", plans[0]);
+    assert_eq!(plans[0]["is_same_plan"], true, "{}", plans[0]);
+    positive(plans[0], &["command_ms"]);
 }
 
 /// `make bench-redfish` with two BMCs and one round of half seconds.

@@ -1,6 +1,6 @@
 //! `rackwright cluster plan`: in a site from files, or by the control plane.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -119,7 +119,10 @@ fn in_files(site: &Site, wanted: Vec<PlacementRequest>) -> Result<Vec<Planned>, 
             found: placed.map_err(|refused| refused.to_string()),
         }
     };
-    Ok(wanted.into_iter().map(plan).collect())
+    let planned = wanted.into_iter().map(plan).collect();
+    // The program ends soon: to free the plan of a site of 100,000 nodes piece by piece would only take time.
+    std::mem::forget(planner);
+    Ok(planned)
 }
 
 /// Asks the control plane for a plan.
@@ -226,26 +229,27 @@ struct Unit<'a> {
 }
 
 fn wiring(site: &Site, planner: &Planner<'_>, placement: &Placement, named: &NamedPlacement) -> Wiring {
-    let unit_of: HashMap<&str, u32> = planner.units().collect();
+    let of_hall = &planner.hall().spec().nodes;
     let mut units: BTreeMap<u32, Unit<'_>> = BTreeMap::new();
-    let mut placed: HashMap<NodeId, u32> = HashMap::new();
+    // By node. A site has millions of cables: each looks here.
+    let mut placed: Vec<Option<u32>> = vec![None; site.nodes.len()];
     for (nodes, is_spare) in [(&placement.nodes, false), (&placement.spares, true)] {
         for node in nodes {
             let (id, name) = (NodeId(node.0), &*site.node(NodeId(node.0)).name);
-            let Some(unit) = unit_of.get(name) else { continue };
-            let of_unit = units.entry(*unit).or_default();
+            let Some(unit) = of_hall[id.index()].unit else { continue };
+            let of_unit = units.entry(unit.0).or_default();
             if is_spare {
                 of_unit.spares.push(name);
             } else {
                 of_unit.nodes.push(name);
             }
-            placed.insert(id, *unit);
+            placed[id.index()] = Some(unit.0);
         }
     }
     for cable in &site.cables {
         if let (Port::Hca { node, .. }, Port::Switch { switch, .. })
         | (Port::Switch { switch, .. }, Port::Hca { node, .. }) = (cable.a, cable.b)
-            && let Some(unit) = placed.get(&node).and_then(|unit| units.get_mut(unit))
+            && let Some(unit) = placed[node.index()].and_then(|unit| units.get_mut(&unit))
         {
             let leaf = site.switch(switch);
             unit.leaves.insert((leaf.rail, &*leaf.name));

@@ -2,7 +2,8 @@
 //! nodes and cables.
 //!
 //! The plan is the same each time, so the shortest time counts: the rest of a longer time went to other programs of the
-//! machine. The time of the first plan is printed, too.
+//! machine. The time of the first plan is printed, too. The same for the command `rackwright cluster plan --site`: it also
+//! reads the file, and prints the plan.
 
 use std::time::Instant;
 
@@ -13,13 +14,14 @@ use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::Redundancy;
 
 use crate::Options;
+use crate::command::{Folder, Runs};
 
 /// The aim for 100,000 nodes, in seconds.
 const AIM: f64 = 2.0;
 /// Number of nodes of the cluster, at most half of the site.
 const CLUSTER: u32 = 4096;
 
-/// Number of plans.
+/// Number of plans, and of runs of the command.
 const TRIES: usize = 3;
 
 /// The steps of a plan, in milliseconds, and the plan's shape.
@@ -38,42 +40,63 @@ impl Taken {
     }
 }
 
-/// Plans a cluster and prints the time of each step. False: there is no plan, or the aim is missed.
+/// Plans a cluster and prints the time of each step. False: there is no plan, or an aim is missed.
 pub fn run(options: Options) -> bool {
-    let nodes = options.nodes.unwrap_or(100_000);
+    crate::told(measure(options.nodes.unwrap_or(100_000)))
+}
+
+/// The generated file of a site with a customer.
+pub fn site_text(nodes: u32) -> Result<String, String> {
     let request = Request {
         customers: vec![("acme".to_owned(), Redundancy::None, false)],
         ..Request::new(ReferenceSku::DgxH100, nodes as usize)
     };
-    let planned = site_file(&request).map_err(|error| error.to_string()).and_then(|text| {
-        let plans: Result<Vec<Taken>, String> = (0..TRIES)
-            .map(|_| plan(&text, CLUSTER.min(nodes.div_ceil(2))))
-            .collect();
-        plans
-    });
-    let plans = match planned {
-        Ok(plans) => plans,
-        Err(error) => {
-            eprintln!("rackwright-bench-placement: {error}");
-            return false;
-        }
-    };
+    site_file(&request).map_err(|error| error.to_string())
+}
+
+fn size(nodes: u32) -> u32 {
+    CLUSTER.min(nodes.div_ceil(2))
+}
+
+/// The file of clusters for a site of this number of nodes.
+pub fn clusters(nodes: u32) -> String {
+    format!(
+        "clusters: [{{name: alpha, customer: acme, sku: dgx-h100, nodes: {}}}]\n",
+        size(nodes)
+    )
+}
+
+fn measure(nodes: u32) -> Result<bool, String> {
+    let text = site_text(nodes)?;
+    let plans = (0..TRIES).map(|_| plan(&text, size(nodes)));
+    let plans: Vec<Taken> = plans.collect::<Result<_, String>>()?;
     let first = plans.first().map_or(0.0, Taken::total);
-    let Some(best) = plans.iter().min_by(|one, other| one.total().total_cmp(&other.total())) else {
-        return false;
-    };
+    let best = plans.iter().min_by(|one, other| one.total().total_cmp(&other.total()));
+    let best = best.ok_or("no plan")?;
+    let folder = Folder::new("plan")?;
+    let (site, clusters) = (
+        folder.write("site.yaml", &text)?,
+        folder.write("clusters.yaml", &clusters(nodes))?,
+    );
+    let args = ["cluster", "plan", "-f", &clusters, "--site", &site, "-o", "json"];
+    let runs = Runs::of(&args, TRIES)?;
     println!(
         "{{\"bench\":\"plan\",\"nodes\":{nodes},\"fabrics\":{},\"cluster\":{},\"read_ms\":{:.0},\"hall_ms\":{:.0},\
-         \"place_ms\":{:.0},\"names_ms\":{:.0},\"total_ms\":{:.0},\"first_total_ms\":{first:.0}}}",
+         \"place_ms\":{:.0},\"names_ms\":{:.0},\"total_ms\":{:.0},\"first_total_ms\":{first:.0},\"command_ms\":{:.0},\
+         \"first_command_ms\":{:.0},\"command_peak_mib\":{}}}",
         best.fabrics,
         best.cluster,
         best.read,
         best.hall,
         best.place,
         best.names,
-        best.total()
+        best.total(),
+        runs.best_ms,
+        runs.first_ms,
+        runs.peak_json()
     );
-    best.total() <= AIM * 1e3 || nodes > 100_000
+    let within = best.total().max(runs.best_ms) <= AIM * 1e3;
+    Ok(within || nodes > 100_000)
 }
 
 /// Plans a first cluster of this number of nodes in the site of a file.
