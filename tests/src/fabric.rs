@@ -468,14 +468,16 @@ async fn start_ibsim(here: &Path, console: &File, environment: &[(String, String
         .envs(environment.iter().cloned())
         .stdin(console.try_clone().expect("the console"))
         .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
+        .stderr(File::create(here.join("ibsim.err")).expect("a file"))
         .kill_on_drop(true)
         .spawn()
         .expect("ibsim runs: images/deps.sh installs it");
     let mut out = BufReader::new(ibsim.stdout.take().expect("its output"));
-    timeout(WAIT_LIMIT, until(&mut out, "simulator ready"))
-        .await
-        .expect("ibsim gets ready in time");
+    let ready = timeout(WAIT_LIMIT, until(&mut out, "simulator ready")).await;
+    let is_ready = ready.expect("ibsim gets ready in time");
+    // ibsim also writes harmless messages there, about packets to ports that a test has unplugged.
+    let err = || std::fs::read_to_string(here.join("ibsim.err")).unwrap_or_default();
+    assert!(is_ready, "ibsim ended: {}", err());
     // The output must be read continuously: ibsim blocks when the pipe is full.
     let (prompts, seen) = watch::channel(0);
     tokio::spawn(async move {
@@ -490,14 +492,16 @@ async fn start_ibsim(here: &Path, console: &File, environment: &[(String, String
     (ibsim, seen)
 }
 
-async fn until(out: &mut BufReader<impl AsyncRead + Unpin>, words: &str) {
+/// Reads until a line with these words; false: the output has ended before.
+async fn until(out: &mut BufReader<impl AsyncRead + Unpin>, words: &str) -> bool {
     let mut line = String::new();
     while out.read_line(&mut line).await.expect("ibsim's output") > 0 {
         if line.contains(words) {
-            return;
+            return true;
         }
+        line.clear();
     }
-    panic!("ibsim ended: {line}");
+    false
 }
 
 /// OpenSM with the options and partitions in this folder, after its first sweep. Its process id is written there.

@@ -85,9 +85,11 @@ const FEWER_UPLINKS: &str = "\
   a: leaf-su4-r7/63
   b: spine-16/63
 ";
-/// Four storage nodes with a fabric of their own.
+/// Four storage nodes with a fabric of their own, and cooling for their room.
 const STORAGE: &str = "\
 ---
+cooling_units:
+- {name: crah-net, kind: crah, room: network, watts: 100000, supply_celsius: 22}
 skus:
 - name: storage
   power: {max_watts: 1 kW}

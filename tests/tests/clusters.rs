@@ -25,14 +25,16 @@ fn two_customers_get_isolated_clusters_though_a_drive_and_a_cable_break() {
     let why = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{output_text}\n{why}");
     // Placement chooses the nodes.
-    let broken = between(&output_text, "(the broken one is ", ";");
-    let slow = between(&output_text, "(and a cable of ", ",");
+    let broken = between(&output_text, "a drive of ", " is broken");
+    let slow = between(&output_text, "and a cable of ", " carries");
     let cable = between(&output_text, "\n== Cable ", " at ");
     let uncabled = between(&output_text, &format!("\n== Cable {cable} at "), " ");
     let new_port = between(&output_text, "is replaced: its port has GUID ", " ");
     let expected = [
         "leaf-su4-r7 has 1 of 2 cables to spine-16: unit su04 gives 31 of 32 non-blocking nodes".to_owned(),
         "storage (4 nodes, storage)".to_owned(),
+        // The check of the site has no other one.
+        "\n1 warning\n".to_owned(),
         format!("replaced {broken}: failed: write-image failed 2 times"),
         format!("replaced {uncabled}: cable {cable} is broken"),
         // The tests between the nodes find one more.
@@ -40,7 +42,7 @@ fn two_customers_get_isolated_clusters_though_a_drive_and_a_cable_break() {
         format!(": node {slow} mlx5_4 to leaf-su"),
         "48 nodes passed, slowest".to_owned(),
         "32 nodes passed, slowest".to_owned(),
-        "both clusters are their customers'".to_owned(),
+        "both customers have their clusters".to_owned(),
         "alpha is degraded".to_owned(),
         "port-absent missing".to_owned(),
         "alpha is ready".to_owned(),

@@ -104,7 +104,9 @@ fn plan(dir: &Path) -> BTreeMap<String, Vec<String>> {
 
 impl Demo {
     async fn start(dir: &Path) -> Self {
-        say("A hall of 128 DGX H100 as a site file: racks, three feeds, cooling, the fat-tree with every cable.");
+        say(
+            "A site file describes a hall of 128 DGX H100 and 4 storage nodes: racks, three feeds, cooling, two fabrics.",
+        );
         let text = describe_irregular(&CUSTOMERS);
         let hall = read(&text);
         assert_eq!(hall.nodes.len(), NODES + STORAGE_NODES, "the nodes of the hall");
@@ -117,26 +119,28 @@ impl Demo {
             hall.cables.len()
         );
         let planned = plan(dir);
-        say("ibsim plays exactly these cables. The compute fabric and the storage fabric have an OpenSM each.");
+        say(
+            "A simulator (ibsim) plays exactly these cables. The compute and the storage fabric have a real OpenSM each.",
+        );
         let begun = Instant::now();
         let lab = Lab::of_purpose(&hall, FabricPurpose::Compute).await;
         let storage = Lab::of_purpose(&hall, FabricPurpose::Storage).await;
         let partitions = std::fs::read_to_string(storage.partitions_file()).expect("its partitions");
         println!(
-            "both have swept their fabric after {:.1} s",
+            "each OpenSM has found its fabric after {:.1} s",
             begun.elapsed().as_secs_f64()
         );
-        say("The machines are switched off; each has a BMC that speaks Redfish. One of them has a broken drive.");
+        say("The machines are simulated and switched off; each has a BMC that speaks Redfish. Two faults are hidden:");
         let broken = planned["alpha"][5].clone();
         let at = hall
             .nodes
             .iter()
             .position(|node| *node.name == *broken)
             .expect("a node");
-        println!("(the broken one is {broken}; the control plane does not know)");
         let slow = planned["beta"][7].clone();
         let slow_at = hall.nodes.iter().position(|node| *node.name == *slow).expect("a node");
-        println!("(and a cable of {slow}, which carries a third of what the others do)");
+        println!("a drive of {broken} is broken, and a cable of {slow} carries a third of what the others carry.");
+        println!("The control plane does not know this yet.");
         let faults = format!(
             "faults:\n- {{fault: disk-errors, nodes: [{at}]}}\n\
              - {{fault: slow-cable, adapter: 2, gbit_per_s: 40, nodes: [{slow_at}]}}\n"
@@ -167,50 +171,65 @@ impl Demo {
         self.storage.0.stop().await;
     }
 
-    fn path(&self, name: &str) -> String {
-        self.dir.join(name).display().to_string()
+    /// Shows a command and runs it in the folder of the demo; its output goes to the terminal.
+    fn run(&mut self, arguments: &[&str]) {
+        let is_successful = self.succeeds(arguments);
+        self.failed |= !is_successful;
     }
 
-    /// Shows a command and runs it; its output goes to the terminal.
-    fn run(&mut self, arguments: &[&str]) {
-        let shown: Vec<&str> = arguments
-            .iter()
-            .map(|one| one.rsplit('/').next().unwrap_or(one))
-            .collect();
+    fn succeeds(&self, arguments: &[&str]) -> bool {
+        let quoted = |one: &&str| match one.contains(' ') {
+            true => format!("\"{one}\""),
+            false => (*one).to_owned(),
+        };
+        let shown: Vec<String> = arguments.iter().map(quoted).collect();
         println!("\n$ rackwright {}", shown.join(" "));
-        let status = self.site.command().args(arguments).status();
-        self.failed |= !status.expect("the CLI can be started").success();
+        let mut command = self.site.command();
+        let status = command.current_dir(&self.dir).args(arguments).status();
+        status.expect("the CLI can be started").success()
     }
 
     async fn story(&mut self) {
-        let (site, nodes) = (self.path("site.yaml"), self.path("nodes.yaml"));
-        say("This hall lacks a cable between leaf-su4-r7 and spine-16, and has a storage fabric beside.");
-        println!("The check of the site file names the absent cable in a warning, and its cost. The rest is used.");
-        println!(
-            "The site file gives the storage fabric its purpose, so no cluster gets a link or a key there. The settings of"
+        say(
+            "This hall lacks a cable between leaf-su4-r7 and spine-16, and has a storage fabric beside the compute fabric.",
         );
         println!(
-            "the control plane name the OpenSM of the compute fabric alone, and that of the storage fabric is left alone."
+            "The check of the site file warns of the absent cable and states its cost. All other cables are used."
         );
-        self.run(&["site", "validate", &site]);
+        println!(
+            "The site file says that the storage fabric is for storage, so no cluster gets a link or a key there. The"
+        );
+        println!(
+            "control plane changes the keys of the compute fabric alone: its settings name the OpenSM of that fabric."
+        );
+        self.run(&["site", "validate", "site.yaml"]);
         say("The site is applied; the machines are found by their BMCs and inspected.");
-        self.run(&["site", "apply", &site, "--yes", "--quiet"]);
+        self.run(&["site", "apply", "site.yaml", "--yes", "--quiet"]);
         self.run(&["site", "show"]);
         let begun = Instant::now();
-        self.run(&["apply", "-f", &nodes, "--wait", "--quiet"]);
+        self.run(&["apply", "-f", "nodes.yaml", "--wait", "--quiet"]);
         println!(
             "{NODES} machines are available after {:.0} s",
             begun.elapsed().as_secs_f64()
         );
         for (shift, name) in [(13, "ubuntu"), (11, "ubuntu-next")] {
-            let file = self.path("image.raw");
-            std::fs::write(&file, image(shift)).expect("an image");
-            self.run(&["image", "add", name, "--file", &file, "--format", "raw", "--quiet"]);
+            std::fs::write(self.dir.join("image.raw"), image(shift)).expect("an image");
+            let add = [
+                "image",
+                "add",
+                name,
+                "--file",
+                "image.raw",
+                "--format",
+                "raw",
+                "--quiet",
+            ];
+            self.run(&add);
         }
 
         say("Two customers ask for clusters: non-blocking, on circuits of their own, surviving the loss of any feed.");
-        let clusters = self.path("clusters.yaml");
-        self.run(&["cluster", "plan", "-f", &clusters]);
+        println!("With a site file, the plan shows both beside each other; the control plane chooses the same nodes.");
+        self.run(&["cluster", "plan", "-f", "clusters.yaml", "--site", "site.yaml"]);
         let begun = Instant::now();
         for (name, customer, nodes) in [("alpha", "acme", "48"), ("beta", "bolt", "32")] {
             let wants = [
@@ -232,7 +251,7 @@ impl Demo {
             self.run(&["cluster", "watch", name]);
         }
         println!(
-            "both clusters are their customers' after {:.0} s",
+            "both customers have their clusters after {:.0} s",
             begun.elapsed().as_secs_f64()
         );
         self.run(&["cluster", "list"]);
@@ -245,7 +264,7 @@ impl Demo {
         self.a_replaced_adapter().await;
         self.hand_over();
         self.change().await;
-        say("One customer has had enough: everything is erased, and the key is proven to be in no port any more.");
+        say("One customer needs its cluster no longer: all drives are erased, and no port has the key any more.");
         self.run(&["cluster", "release", "beta", "--yes", "--wait"]);
         self.run(&["cluster", "list"]);
         self.isolated(&["alpha"]).await;
@@ -256,7 +275,10 @@ impl Demo {
     async fn cut_a_cable(&mut self) {
         let node = self.planned["beta"][3].clone();
         let cable = self.lab.cable(&format!("{node} mlx5_0"), 1);
-        say(&format!("Cable {} at {node} breaks while they are built.", cable.name));
+        say(&format!(
+            "Cable {} at {node} breaks while the clusters are built. The operator has the node replaced.",
+            cable.name
+        ));
         self.cut.clone_from(&cable.name);
         let dump = |name: &str| self.dir.join(name);
         let before = self.lab.opensm().topology().await.expect("a topology");
@@ -264,17 +286,10 @@ impl Demo {
         self.lab.unlink(&cable).await;
         let after = self.lab.opensm().topology().await.expect("a topology");
         std::fs::write(dump("now.dump"), after.write()).expect("a dump");
-        let (planned, now) = (self.path("planned.dump"), self.path("now.dump"));
         // The command finds faults, which its exit status reports.
-        println!("\n$ rackwright fabric check --plan planned.dump --discovered now.dump");
-        let check = ["fabric", "check", "--plan", &planned, "--discovered", &now];
-        let status = self
-            .site
-            .command()
-            .args(check)
-            .status()
-            .expect("the CLI can be started");
-        self.failed |= status.success();
+        let check = ["fabric", "check", "--plan", "planned.dump", "--discovered", "now.dump"];
+        let is_faultless = self.succeeds(&check);
+        self.failed |= is_faultless;
         let reason = format!("cable {} is broken", cable.name);
         self.run(&["cluster", "replace", "beta", &node, "--reason", &reason, "--yes"]);
     }
@@ -303,6 +318,9 @@ impl Demo {
     /// OpenSM's partition file is damaged, so OpenSM opens every port.
     async fn a_damaged_file(&mut self) {
         say("OpenSM's partition file is damaged: OpenSM makes every port a full member of the default partition.");
+        println!(
+            "Every port can reach every other one until the control plane has restored the file, which it does now."
+        );
         let deadline = Instant::now() + 2 * TEST_LIMIT;
         // If the control plane reads the damaged file before OpenSM has opened the ports, the file is repaired before
         // that. Then the file is damaged again.
@@ -354,9 +372,8 @@ impl Demo {
         say("The site file gets this GUID. Applying the file confirms the adapter.");
         self.text = with_port(&self.text, &self.hall, (node.as_str(), REPLACED), new);
         self.hall = read(&self.text);
-        let site = self.path("site.yaml");
-        std::fs::write(&site, &self.text).expect("the site file");
-        self.run(&["site", "apply", &site, "--yes", "--quiet"]);
+        std::fs::write(self.dir.join("site.yaml"), &self.text).expect("the site file");
+        self.run(&["site", "apply", "site.yaml", "--yes", "--quiet"]);
         self.until("alpha", "CLUSTER_STATE_READY").await;
         let events = self.site.cli(["-o", "json", "events", "--target", "fabric"]);
         let mut newest = events
@@ -469,11 +486,14 @@ impl Demo {
     /// Reads every port's table without the control plane and compares it with the expected one of each cluster. The storage
     /// fabric is as at the start. Returns the ports of each key.
     async fn isolated(&mut self, clusters: &[&str]) -> BTreeMap<u16, BTreeSet<Guid>> {
-        say("Every port of the fabric is read, past the control plane: who has which partition key?");
+        say("Every port of the fabric is read without the control plane: which ports have which partition key?");
         let reading = self.lab.opensm().tables().await.expect("tables");
         let keys = keys_of_ports(&reading.tables);
         let (read, unread) = (reading.tables.read.len(), reading.tables.unread.len());
-        println!("{read} ports read, {unread} unread");
+        println!(
+            "{read} ports read, {unread} unread; the port at the broken cable {} is not in the fabric",
+            self.cut
+        );
         for (key, ports) in &keys {
             println!("key {key:#06x}: {} ports", ports.len());
         }
@@ -498,7 +518,9 @@ impl Demo {
 
     /// Beta gets more nodes, then another image leaf by leaf, and returns nodes.
     async fn change(&mut self) {
-        say("The other customer needs more, then another image on all nodes without losing all at once, then less.");
+        say(
+            "The other customer needs more nodes, then another image on all of them, half at a time, then fewer nodes.",
+        );
         self.run(&["cluster", "resize", "beta", "--nodes", "36", "--wait"]);
         let reimage = [
             "cluster",
@@ -523,8 +545,7 @@ impl Demo {
 
     fn hand_over(&mut self) {
         say("What alpha's team gets with its nodes:");
-        let pack = self.path("pack");
-        self.run(&["cluster", "pack", "alpha", &pack]);
+        self.run(&["cluster", "pack", "alpha", "pack"]);
         let topology = std::fs::read_to_string(self.dir.join("pack/slurm/topology.conf")).unwrap_or_default();
         println!("\npack/slurm/topology.conf:");
         topology

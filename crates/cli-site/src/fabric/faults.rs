@@ -129,7 +129,9 @@ fn last_line(answer: &ListFabricFaultsResponse, paint: Paint, now: f64) -> Strin
         format!("compared with the site {age} ago")
     });
     let (tone, count) = match answer.faults.len() + answer.more as usize {
-        0 => (Tone::Good, "no fault".to_owned()),
+        0 if answer.breaches.is_empty() => (Tone::Good, "no fault".to_owned()),
+        // Below breaches, `no fault` would deny them.
+        0 => (Tone::Good, "no fault of cables and ports".to_owned()),
         n => (Tone::Bad, plural(n, "fault")),
     };
     let mut text = match checked {
@@ -233,7 +235,11 @@ mod tests {
             ["partition-file", good, first, until, "0", "-", "p.conf is missing"]
         );
         assert_eq!(lines[3], ["the isolation is not checked: no subnet manager"]);
-        assert_eq!(lines[5], ["no fault; compared with the site 10s ago"], "{shown}");
+        assert_eq!(
+            lines[5],
+            ["no fault of cables and ports; compared with the site 10s ago"],
+            "{shown}"
+        );
         let never = ListFabricFaultsResponse::default();
         assert!(render(&never, Paint::PLAIN, None, 0.0).starts_with("the fabric was not compared"));
     }

@@ -144,8 +144,13 @@ fn nodes_cell(cluster: &Cluster) -> Cell {
     }
 }
 
+/// The partition key and whether it is proven; empty if the cluster has no partition left.
 fn partition_cell(cluster: &Cluster) -> Cell {
-    let partition = cluster.status.as_ref().and_then(|status| status.partition.as_ref());
+    let status = status(cluster);
+    if status.state == ClusterState::Released as i32 {
+        return "".into();
+    }
+    let partition = status.partition.as_ref();
     match partition.filter(|partition| !partition.key.is_empty()) {
         None => "".into(),
         Some(partition) if partition.fault.is_empty() && partition.proven_time.is_some() => {
@@ -157,7 +162,31 @@ fn partition_cell(cluster: &Cluster) -> Cell {
 
 #[cfg(test)]
 mod tests {
+    use rackwright_api::v1::ClusterPartition;
+
     use super::*;
+
+    #[test]
+    fn a_released_cluster_has_no_partition_left() {
+        let cell = |state: ClusterState| {
+            let partition = ClusterPartition {
+                key: "0x0002".into(),
+                ..ClusterPartition::default()
+            };
+            let status = ClusterStatus {
+                state: state as i32,
+                partition: Some(partition),
+                ..ClusterStatus::default()
+            };
+            let cluster = Cluster {
+                status: Some(status),
+                ..Cluster::default()
+            };
+            format!("{:?}", partition_cell(&cluster))
+        };
+        assert!(cell(ClusterState::Ready).contains("0x0002 not proven"));
+        assert!(!cell(ClusterState::Released).contains("0x0002"));
+    }
 
     #[test]
     fn selections_become_filters() {
