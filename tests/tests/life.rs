@@ -23,6 +23,7 @@ async fn whole_life(namespace: lab::Namespace, firmware: Firmware, first: &str, 
     assert_eq!(machine.view().power, PowerState::Off);
     let settings = Settings {
         probe: Some(images().join("rackwright-probe")),
+        address_only: !firmware.is_uefi(),
         ..Settings::default()
     };
     let site = Site::start(&dir, &settings).await;

@@ -6,6 +6,7 @@ use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_sim::fleet::{Profile, SimTpm};
 use rackwright_tests::impostor::{Host, Key};
+use rackwright_tests::site::ADDRESS_ONLY;
 use serde_json::Value;
 use tonic::Code;
 
@@ -312,17 +313,25 @@ async fn a_machine_that_started_something_else_is_refused_where_a_measured_boot_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_without_a_tpm_is_refused_where_one_is_required_and_is_address_only_elsewhere() {
-    let strict = start(false, "identity: {tpm: required}\n").await;
-    strict.until(&["failed"]).await;
-    let reason = strict.site.reason(&strict.id());
-    assert!(
-        reason.contains("require a TPM") && reason.contains("identity.tpm"),
-        "{reason}"
-    );
-    strict.end().await;
+async fn a_machine_without_a_tpm_is_refused_unless_the_site_allows_address_only() {
+    // The second site has no settings of the identity.
+    for (more, words) in [
+        ("identity: {tpm: required}\n", ["require a TPM", "identity.tpm"]),
+        (
+            "",
+            ["identity.address_only is refuse", "set identity.address_only to allow"],
+        ),
+    ] {
+        let strict = start(false, more).await;
+        strict.until(&["failed"]).await;
+        let reason = strict.site.reason(&strict.id());
+        assert!(words.iter().all(|word| reason.contains(word)), "{more}: {reason}");
+        assert_eq!(strict.events(REFUSED).len(), 2);
+        assert_ne!(strict.status()["identity"], "address only");
+        strict.end().await;
+    }
 
-    let bench = start(false, "").await;
+    let bench = start(false, ADDRESS_ONLY).await;
     bench.until(&["available"]).await;
     assert_eq!(bench.status()["identity"], "address only");
     let id = bench.id();
