@@ -343,10 +343,16 @@ impl Site {
     /// The end of the control plane's log.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        let text = ["rackwrightd.out", "rackwrightd.log"].map(|f| std::fs::read_to_string(self.dir.join(f)));
-        let text: Vec<String> = text.into_iter().map(Result::unwrap_or_default).collect();
-        let lines: Vec<&str> = text.iter().flat_map(|t| t.lines()).collect();
+        let text = self.log();
+        let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(80)..].join("\n")
+    }
+
+    /// Everything that the control plane has printed and logged since its first start.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let text = ["rackwrightd.out", "rackwrightd.log"].map(|f| std::fs::read_to_string(self.dir.join(f)));
+        text.into_iter().map(Result::unwrap_or_default).collect()
     }
 
     /// The value after `flag` in the invitation that the control plane printed at its first start.
