@@ -75,7 +75,8 @@ FUZZ_CORPUS ?= target/fuzz/corpus
 test-attacks: deps attack-images ## The attacks of docs/security.md against a running rackwrightd (part of `make test`, with fewer malformed inputs)
 	cargo build --locked --workspace --bins --profile $(PROFILE)
 	RACKWRIGHT_MALFORMED_INPUTS=100000 \
-	  cargo nextest run --locked -p rackwright-tests --test attacks --cargo-profile $(PROFILE)
+	  cargo nextest run --locked -p rackwright-tests --test attacks --test variants --cargo-profile $(PROFILE) \
+	  -E 'binary(attacks) | test(a_detached_namespace_is_erased_and_named)'
 
 # What the real machines of these tests boot, and the image that they get.
 attack-images: ramdisk-cloud netboot

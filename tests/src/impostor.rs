@@ -233,6 +233,14 @@ impl Host {
         self.exchange(DISCOVER, None).await
     }
 
+    /// Asks a PXE boot server what to boot; the answer gives no address.
+    ///
+    /// # Panics
+    /// If nothing can be sent.
+    pub async fn ask_boot_server(&self) -> Option<Lease> {
+        self.exchange(REQUEST, None).await
+    }
+
     /// Requests a lease as iPXE does.
     ///
     /// # Panics

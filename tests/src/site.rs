@@ -59,6 +59,9 @@ pub struct Settings {
     pub further: String,
     /// The ramdisk that machines boot: "cloud", or "generic" with the drivers of real servers.
     pub ramdisk: &'static str,
+    /// Whether machines may be known by their addresses only, as most machines of the lab have no TPM. Not used if `further` has
+    /// settings of the identity.
+    pub address_only: bool,
 }
 
 impl Default for Settings {
@@ -81,6 +84,7 @@ impl Default for Settings {
             relayed: Vec::new(),
             further: String::new(),
             ramdisk: "cloud",
+            address_only: true,
         }
     }
 }
@@ -130,6 +134,9 @@ pub fn images() -> PathBuf {
 /// Storage settings for tests and demonstrations: their images are small, and a developer's disk is often nearly full.
 pub const STORAGE: &str = "storage: {reserve_mib: 256}\n";
 
+/// Settings of a site that accepts machines without a proof of their identity.
+pub const ADDRESS_ONLY: &str = "identity: {address_only: allow}\n";
+
 fn config_text(dir: &Path, settings: &Settings) -> String {
     let images = images();
     let netboot = images.join("netboot");
@@ -159,8 +166,12 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
         .collect();
     let probe = settings.probe.as_ref();
     let probe = probe.map(|file| format!("hardware_probe:\n  program: {}\n", file.display()));
+    let identity = match settings.address_only && !settings.further.contains("identity:") {
+        true => ADDRESS_ONLY,
+        false => "",
+    };
     format!(
-        "data_dir: {data}\nsite: lab\napi:\n  names: [\"{SERVER_IPV4}\", localhost]\n{store}{profile}{signed}{traffic}{further}\
+        "data_dir: {data}\nsite: lab\napi:\n  names: [\"{SERVER_IPV4}\", localhost]\n{store}{profile}{signed}{traffic}{identity}{further}\
          {probe}boot:\n  method: {method}\n  ramdisk:\n    kernel: {kernel}\n    initrd: {initrd}\n    \
          arguments: console=ttyS0\n  network:\n    server_ip: {SERVER_IPV4}\n    interface: br0\n    \
          boot_loader: {loader}\n    boot_unknown: {boot_unknown}\n    router_advertisements: true\n    dhcp:\n      server:\n        subnets:\n        \
@@ -332,10 +343,16 @@ impl Site {
     /// The end of the control plane's log.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        let text = ["rackwrightd.out", "rackwrightd.log"].map(|f| std::fs::read_to_string(self.dir.join(f)));
-        let text: Vec<String> = text.into_iter().map(Result::unwrap_or_default).collect();
-        let lines: Vec<&str> = text.iter().flat_map(|t| t.lines()).collect();
+        let text = self.log();
+        let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(80)..].join("\n")
+    }
+
+    /// Everything that the control plane has printed and logged since its first start.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let text = ["rackwrightd.out", "rackwrightd.log"].map(|f| std::fs::read_to_string(self.dir.join(f)));
+        text.into_iter().map(Result::unwrap_or_default).collect()
     }
 
     /// The value after `flag` in the invitation that the control plane printed at its first start.

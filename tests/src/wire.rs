@@ -81,6 +81,8 @@ pub struct Method {
     pub service: String,
     /// "GetNode"
     pub name: String,
+    /// The full name of its request: ".rackwright.v1.GetNodeRequest".
+    pub input: String,
     /// Whether its request contains a Mutation.
     pub is_mutation: bool,
     /// Whether the client sends a stream of messages.
@@ -119,6 +121,7 @@ pub fn methods() -> Vec<Method> {
         .map(|(service, method)| Method {
             service: format!("rackwright.v1.{}", service.name()),
             name: method.name().to_owned(),
+            input: method.input_type().to_owned(),
             is_mutation: carries(method.input_type()),
             streams_requests: method.client_streaming(),
             streams_responses: method.server_streaming(),

@@ -52,6 +52,35 @@ fn the_fleet_benchmark_takes_all_machines_through_their_life() {
     assert_eq!(with(&lines, "phase", "list").len(), 1, "{lines:?}");
 }
 
+/// The cost of the proof of identity: the same machines without TPMs, with, with, and without.
+#[test]
+fn the_fleet_benchmark_compares_machines_without_and_with_a_tpm() {
+    let mut command = Command::new(program("rackwright-bench"));
+    command.args([
+        "fleet",
+        "--nodes",
+        "4",
+        "--identity",
+        "both",
+        "--phases",
+        "enrol,inspect",
+    ]);
+    let (lines, is_success) = lines(&mut command);
+    assert!(is_success, "{lines:?}");
+    let inspected = with(&lines, "phase", "inspect");
+    assert_eq!(inspected.len(), 4, "{lines:?}");
+    assert!(inspected.iter().all(|line| line["right"] == 4), "{inspected:?}");
+    let comparison = lines.last().expect("a line");
+    assert_eq!(
+        (&comparison["phase"], &comparison["nodes"]),
+        (&"identity".into(), &4.into())
+    );
+    positive(comparison, &["control_cpu_ratio", "seconds_ratio"]);
+    for kind in ["none", "tpm"] {
+        positive(&comparison[kind], &["seconds", "control_cpu_ms_per_node"]);
+    }
+}
+
 /// `make bench-api` with four machines.
 #[test]
 fn the_api_benchmark_compares_the_forms_of_a_call() {

@@ -360,4 +360,13 @@ fn the_threat_model_names_every_attack_test_and_no_other() {
     let attacks = attacks();
     assert!(attacks.len() > 30, "{attacks:?}");
     assert_eq!(named, attacks);
+
+    let matrix = fs::read_to_string(root().join("tests/tests/attacks/matrix.txt")).expect("matrix.txt");
+    let calls = matrix.lines().filter(|line| !line.starts_with('#'));
+    let pairs: usize = calls.map(|line| line.split_whitespace().count() - 1).sum();
+    let pairs = format!("{},{:03} pairs of call and caller", pairs / 1000, pairs % 1000);
+    assert!(
+        text.contains(&pairs),
+        "matrix.txt has {pairs}, and the threat model another number"
+    );
 }

@@ -23,6 +23,7 @@ async fn whole_life(namespace: lab::Namespace, firmware: Firmware, first: &str, 
     assert_eq!(machine.view().power, PowerState::Off);
     let settings = Settings {
         probe: Some(images().join("rackwright-probe")),
+        address_only: !firmware.is_uefi(),
         ..Settings::default()
     };
     let site = Site::start(&dir, &settings).await;
@@ -63,6 +64,12 @@ async fn whole_life(namespace: lab::Namespace, firmware: Firmware, first: &str, 
     let certificate = &certificates[0];
     let identity = if firmware.is_uefi() { "tpm" } else { "address only" };
     assert_eq!(certificate["identity"], identity, "{certificates}");
+    let attestation = certificate["attestation_sha256"].as_str().unwrap_or_default();
+    assert_eq!(
+        attestation.len(),
+        if firmware.is_uefi() { 64 } else { 0 },
+        "{certificates}"
+    );
     let tpm = if firmware.is_uefi() {
         "TPM: cleared"
     } else {

@@ -4,9 +4,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use rackwright_agent::drives::block::BlockDrives;
 use rackwright_agent::drives::file::{FileDrive, FileDrives};
@@ -150,35 +151,47 @@ fn drives_are_erased_side_by_side_and_read_back() {
     }
 }
 
-/// Drives with overwriting as the only method.
-struct NoDiscard(Box<dyn Drives>);
+/// Whether a drive of that name takes a write.
+type MayWrite = Arc<dyn Fn(&str) -> std::io::Result<()> + Send + Sync>;
 
-struct Overwritten(Box<dyn RawDrive>);
+/// Drives with overwriting as the only method.
+struct NoDiscard(Box<dyn Drives>, MayWrite);
+
+struct Overwritten {
+    drive: Box<dyn RawDrive>,
+    name: String,
+    may_write: MayWrite,
+}
 
 impl Drives for NoDiscard {
     fn list(&self) -> Vec<DriveFacts> {
         self.0.list()
     }
     fn open(&self, facts: &DriveFacts) -> Result<Box<dyn RawDrive>, DriveError> {
-        Ok(Box::new(Overwritten(self.0.open(facts)?)))
+        Ok(Box::new(Overwritten {
+            drive: self.0.open(facts)?,
+            name: facts.drive.name.clone(),
+            may_write: Arc::clone(&self.1),
+        }))
     }
 }
 
 impl RawDrive for Overwritten {
     fn size_bytes(&self) -> u64 {
-        self.0.size_bytes()
+        self.drive.size_bytes()
     }
     fn block_bytes(&self) -> u32 {
-        self.0.block_bytes()
+        self.drive.block_bytes()
     }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
-        self.0.read_at(buffer, offset)
+        self.drive.read_at(buffer, offset)
     }
     fn write_at(&self, buffer: &[u8], offset: u64) -> std::io::Result<()> {
-        self.0.write_at(buffer, offset)
+        (self.may_write)(&self.name)?;
+        self.drive.write_at(buffer, offset)
     }
     fn flush(&self) -> std::io::Result<()> {
-        self.0.flush()
+        self.drive.flush()
     }
     fn discard(&self, _: u64, _: u64) -> std::io::Result<()> {
         panic!("not offered")
@@ -190,10 +203,10 @@ impl RawDrive for Overwritten {
         vec![EraseMethod::NvmeSanitizeCrypto, EraseMethod::Overwrite]
     }
     fn execute(&self, method: EraseMethod, control: &JobControl) -> Result<(), rackwright_agent::drives::MethodError> {
-        self.0.execute(method, control)
+        self.drive.execute(method, control)
     }
     fn reread_partitions(&self) -> std::io::Result<()> {
-        self.0.reread_partitions()
+        self.drive.reread_partitions()
     }
 }
 
@@ -201,7 +214,7 @@ impl RawDrive for Overwritten {
 fn a_drive_that_cannot_discard_is_overwritten() {
     let bench = bench(1, 512);
     let result = erase(
-        &NoDiscard(bench.drives),
+        &NoDiscard(bench.drives, Arc::new(|_| Ok(()))),
         &EraseDrives {
             samples: 100,
             ..EraseDrives::default()
@@ -238,4 +251,76 @@ fn a_drive_in_use_is_not_erased() {
     let mut first = [0; 512];
     held.read_exact_at(&mut first, 0).unwrap();
     assert_eq!(&first[510..], [0x55, 0xAA], "untouched");
+}
+
+const BOOT_AREA: &str = "mmcblk0boot0";
+
+/// An eMMC with one boot area as the kernel lists it, both full of data. Also returns the switch that makes the boot area
+/// read-only.
+fn emmc(dir: &Path) -> (SysRoot, PathBuf) {
+    let root = SysRoot::below(dir);
+    let card = root.sys.join("devices/mmc_host/mmc0/mmc0:0001");
+    let whole = card.join("block/mmcblk0");
+    let boot = whole.join(BOOT_AREA);
+    for folder in [&boot, &root.sys.join("block"), &root.dev] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    std::fs::write(card.join("serial"), "0x5a1b\n").unwrap();
+    for (folder, above, is_read_only) in [(&whole, "../..", "0"), (&boot, "..", "1")] {
+        let name = folder.file_name().unwrap();
+        symlink(folder, root.sys.join("block").join(name)).unwrap();
+        symlink(above, folder.join("device")).unwrap();
+        std::fs::write(folder.join("size"), "8192\n").unwrap();
+        std::fs::write(folder.join("ro"), is_read_only).unwrap();
+        std::fs::write(root.dev.join(name), vec![0xA5; 8192 * 512]).unwrap();
+    }
+    let switch = boot.join("force_ro");
+    std::fs::write(&switch, "1").unwrap();
+    (root, switch)
+}
+
+#[test]
+fn a_boot_area_of_an_emmc_is_erased_and_is_read_only_before_and_after() {
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let job = EraseDrives {
+        samples: 100,
+        ..EraseDrives::default()
+    };
+    for is_broken in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, switch) = emmc(dir.path());
+        let watched = switch.clone();
+        // As the kernel does: a write to the boot area fails while the switch is on.
+        let may_write = move |name: &str| match name {
+            BOOT_AREA if is_broken => Err(std::io::Error::other("a worn cell")),
+            BOOT_AREA if text(&watched).trim() != "0" => Err(std::io::ErrorKind::ReadOnlyFilesystem.into()),
+            _ => Ok(()),
+        };
+        let drives = NoDiscard(Box::new(BlockDrives::new(root.clone())), Arc::new(may_write));
+        let outcome = erase(&drives, &job, &JobControl::without_listener());
+        let boot_area = root.dev.join(BOOT_AREA);
+        match outcome {
+            Ok(result) => {
+                let names: Vec<&str> = result.drives.iter().map(|one| one.drive_name.as_str()).collect();
+                assert_eq!(names, ["mmcblk0", BOOT_AREA]);
+                assert!(!is_broken && is_all_zero(&boot_area));
+            }
+            Err(failure) => {
+                let message = failure.error.message;
+                assert!(
+                    is_broken && message.contains("drive mmcblk0boot0 (0x5a1b)"),
+                    "{message}"
+                );
+                assert!(message.contains("a worn cell"), "{message}");
+            }
+        }
+        assert!(is_all_zero(&root.dev.join("mmcblk0")));
+        assert_eq!(text(&switch), "1", "broken: {is_broken}");
+
+        // Also where the boot area cannot be opened.
+        std::fs::remove_file(boot_area).unwrap();
+        let failure = erase(&drives, &job, &JobControl::without_listener()).unwrap_err();
+        assert!(failure.error.message.contains(BOOT_AREA), "{}", failure.error.message);
+        assert_eq!(text(&switch), "1");
+    }
 }

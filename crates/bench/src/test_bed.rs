@@ -380,9 +380,9 @@ fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
     let database = database.map(|url| format!("database: \"{url}\"\n")).unwrap_or_default();
     let streams = args.streams;
     let interval_s = args.interval.as_secs();
-    let tpm = match args.identity {
-        IdentityArg::None => "none",
-        IdentityArg::Tpm | IdentityArg::Both => "required",
+    let identity = match args.identity {
+        IdentityArg::None => "tpm: none, address_only: allow",
+        IdentityArg::Tpm | IdentityArg::Both => "tpm: required",
     };
     // The same duration as the default, in the machines' time.
     let power_off_s = (10.0 / args.speed.max(0.1)).ceil() as u32;
@@ -411,7 +411,7 @@ fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
          http_port: {boot}\n    tftp_port: {tftp}\n    first_stages: {{}}\n    \
          dhcp:\n      server:\n        subnets:\n        - network: {HOSTS}\n          pool: {{{HOSTS_POOL}}}\n\
          ssh_port: {ssh}\n\
-         identity: {{tpm: {tpm}}}\n{web}\
+         identity: {{{identity}}}\n{web}\
          policy: {{power_off_s: {power_off_s}}}\n\
          power_watch: {{interval_s: {interval_s}, recheck_s: {recheck_s}, streamed_s: {streamed_s}, streams: {streams}}}\n"
     )

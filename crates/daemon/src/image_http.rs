@@ -1,10 +1,12 @@
 //! The image store over HTTPS: whole chunks, ranges, and headers that a plain caching proxy understands. An agent that
 //! registered in the present boot of a node being imaged gets the index of the image in the node's claim, and any chunk. A
 //! chunk's name is the digest of its content, so only a holder of the index knows it. Caching proxies are members that the
-//! configuration names (`store.caches`); they get everything. A member's connection ends with the member's rights.
+//! configuration names (`store.caches`); they get everything. A connection ends with the rights of its member or its agent,
+//! also in the middle of an answer.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -40,6 +42,8 @@ const HEADERS_MAX: usize = 64 << 10;
 /// How long a verified right of an agent to an image stays valid without another read: thousands of chunks cost one read of
 /// the database.
 const ALLOWED_S: i64 = 5;
+/// Time between two looks at the right of an agent with an open connection. A change by this process is seen at once.
+const LOOK: Duration = Duration::from_secs(4);
 
 /// The peer of a connection.
 #[derive(Debug)]
@@ -95,6 +99,33 @@ impl Peer {
         match &self.peer_kind {
             PeerKind::Cache(holder) | PeerKind::Member(holder) => Some(&holder.grant),
             PeerKind::Agent(..) | PeerKind::Stranger => None,
+        }
+    }
+
+    /// Waits until an agent that could read an image no longer may: its claim, its state or its boot is over. Other peers
+    /// wait for ever. This looks again when this process ends a session of the agent, and after each `pause`: another process
+    /// stores its changes without a word here, and an agent's stream may be broken at that moment.
+    async fn lost_right(&self, pause: Duration) {
+        let PeerKind::Agent(node, of) = &self.peer_kind else {
+            return std::future::pending().await;
+        };
+        loop {
+            let end = self.core.agents.next_end(node);
+            tokio::select! {
+                () = end.cancelled() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+            let allowed_at = || self.allowed_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if *allowed_at() == Timestamp::default() {
+                continue;
+            }
+            let now = clock::now();
+            match agent_boot::readable_image(&self.core.store, node, of).await {
+                Ok(Some(_)) => *allowed_at() = now,
+                Ok(None) => return,
+                // Requests are refused as long as the database cannot be read.
+                Err(error) => tracing::warn!(node = node.as_str(), %error, "the right of an agent cannot be read"),
+            }
         }
     }
 
@@ -165,6 +196,7 @@ pub async fn run(core: Arc<Core>, listener: tokio::net::TcpListener, tls: Arc<ru
         let leaf = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let peer = Peer::new(core.clone(), peer_kind(&core, identity, leaf));
         let ended = peer.grant().map(Grant::ended);
+        let reader = Arc::clone(&peer);
         let service = hyper_util::service::TowerToHyperService::new(router(peer));
         let stop = core.stop.clone();
         tokio::spawn(async move {
@@ -188,6 +220,7 @@ pub async fn run(core: Arc<Core>, listener: tokio::net::TcpListener, tls: Arc<ru
                 () = authority.cancelled() => tracing::info!("a connection to the image store with a certificate of the former authority is closed"),
                 // Also in the middle of an answer: a cache does not take half an answer for the whole.
                 end = ended => tracing::info!(%end, "the connection of a member to the image store is closed"),
+                () = reader.lost_right(LOOK) => tracing::info!(peer = ?reader.peer_kind, "an agent may no longer read: its connection is closed"),
                 served = builder.serve_connection(io, service) => if let Err(error) = served {
                     tracing::debug!(%error, "an image connection broke");
                 }
@@ -323,16 +356,19 @@ pub async fn bind(at: SocketAddr, what: &str) -> Result<tokio::net::TcpListener,
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
+    use std::time::SystemTime;
 
     use rackwright_ground::testing;
     use rackwright_identity::{ClientAuth, ClientIdentity, ClientKey, ServerCertificate, client_config, server_config};
     use rackwright_lifecycle::State as Stage;
+    use rackwright_nodes::agent_session::admit_agent;
+    use rackwright_nodes::attestation::TpmEvidence;
     use rackwright_store::MemberRow;
     use rustls_pki_types::pem::PemObject as _;
     use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
 
@@ -475,6 +511,90 @@ mod tests {
         assert!(ended.is_ok(), "the connection goes on");
         serving.abort();
         ending.abort();
+    }
+
+    /// Begins the session of a node's agent.
+    async fn connect(core: &Core, node: &str, of: AgentSession) {
+        let agent = rackwright_nodes::testing::arriving_agent(node, of, "b1");
+        let (sender, end) = (tokio::sync::mpsc::channel(1).0, CancellationToken::new());
+        let shown = TpmEvidence::Nothing(String::new());
+        let admitted = admit_agent(core, &agent, &shown, sender, end).await;
+        assert!(matches!(admitted, Ok(Ok(_))));
+    }
+
+    /// Changes a node as another claim does. Only `is_ours` changes are announced in this process.
+    async fn change_claim(core: &Core, node: &'static str, is_ours: bool) {
+        let mut tx = core.store.write().await.unwrap();
+        let mut record = tx.node(&node.into()).await.unwrap();
+        record.node.generation += 1;
+        tx.save_node(&mut record, clock::now()).await.unwrap();
+        match is_ours {
+            true => core.commit(tx).await.unwrap(),
+            false => tx.commit().await.unwrap(),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_open_connection_of_an_agent_ends_with_its_claim_also_in_the_middle_of_an_answer() {
+        const LONG: u64 = 32 << 20;
+        let core = testing::core().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let serving = tokio::spawn(run(core.clone(), listener, tls(&core)));
+        let index = core.chunks.root().join("images").join(digest("1"));
+        std::fs::File::create(index).unwrap().set_len(LONG).unwrap();
+        let request = format!(
+            "GET /store/v1/images/{} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            digest("1")
+        );
+        let mut streams = Vec::new();
+        for node in ["n1", "n2"] {
+            testing::add(&core, &testing::node(node, Stage::Imaging, Some(&digest("1")))).await;
+            let booted = testing::booted(&core, node, "b1").await;
+            let identity = ClientIdentity::agent_of_boot(node, 0, &booted.boot).unwrap();
+            connect(&core, node, booted).await;
+            let mut stream = open(&core, at, &identity).await;
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 200");
+            streams.push(stream);
+        }
+        change_claim(&core, "n1", true).await;
+        let [mut ended, other] = streams.try_into().unwrap_or_else(|_| panic!("two streams"));
+        let (mut buffer, mut length) = (vec![0; 1 << 20], 0);
+        let at_once = async {
+            while let Ok(count @ 1..) = ended.read(&mut buffer).await {
+                length += count as u64;
+            }
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(1), at_once).await;
+        assert!(ended.is_ok() && length < LONG, "the answer goes on: {length} bytes");
+        let mut whole = Vec::new();
+        let mut other = other.take(LONG);
+        other.read_to_end(&mut whole).await.unwrap();
+        assert_eq!(whole.len() as u64, LONG, "the other node is still being imaged");
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn a_change_of_another_process_ends_a_connection_at_the_next_look() {
+        let core = testing::core().await;
+        testing::add(&core, &testing::node("n1", Stage::Imaging, Some(&digest("1")))).await;
+        let booted = testing::booted(&core, "n1", "b1").await;
+        let peer = Peer::new(core.clone(), PeerKind::Agent("n1".into(), booted));
+        let pause = Duration::from_millis(1);
+        let waiting = Arc::clone(&peer);
+        let lost = tokio::spawn(async move { waiting.lost_right(pause).await });
+        assert!(peer.may_read(&format!("/images/{}", digest("1"))).await.unwrap());
+        let first = *peer.allowed_at.lock().unwrap();
+        while *peer.allowed_at.lock().unwrap() == first {
+            tokio::task::yield_now().await;
+        }
+        assert!(!lost.is_finished(), "the right is read again and holds");
+        change_claim(&core, "n1", false).await;
+        lost.await.unwrap();
+        assert!(!peer.may_read(&format!("/images/{}", digest("1"))).await.unwrap());
     }
 
     #[tokio::test]

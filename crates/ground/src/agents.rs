@@ -46,6 +46,8 @@ struct Inner {
     sessions: HashMap<NodeId, Session>,
     /// By node: the job in the agent's last progress message, and that progress.
     progress: HashMap<NodeId, (String, JobProgress)>,
+    /// By node: ends with the next change that ends a session.
+    ends: HashMap<NodeId, CancellationToken>,
     next: i64,
 }
 
@@ -97,9 +99,19 @@ impl Agents {
         is_this
     }
 
+    /// Cancelled by the next change of this process that ends a session of the node's agent, in whichever process that is:
+    /// another state, another claim generation, a broken connection.
+    #[must_use]
+    pub fn next_end(&self, node: &NodeId) -> CancellationToken {
+        self.lock().ends.entry(node.to_owned()).or_default().clone()
+    }
+
     /// Ends a node's connection if its number is below `number`: according to the database it is over.
     pub fn end_earlier(&self, node: &NodeId, number: i64) {
         let mut inner = self.lock();
+        if let Some(end) = inner.ends.remove(node) {
+            end.cancel();
+        }
         if inner.sessions.get(node).is_some_and(|s| s.number < number)
             && let Some(session) = inner.sessions.remove(node)
         {

@@ -6,6 +6,13 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::space::{self, NoRoom};
+use crate::text::{NAME_MAX, SENTENCE_MAX};
+
+/// The longest message, and the longest list of faults in the details, in bytes of a header. A status travels in the headers
+/// of HTTP/2, the message twice; most clients close a connection with more than 16 KiB of headers, and every call on it.
+const STATUS_MAX: usize = 3_000;
+/// What a fault takes besides its texts.
+const FAULT_OVERHEAD: usize = 16;
 
 /// The domain of the reasons, as `google.rpc.ErrorInfo` requires one.
 const DOMAIN: &str = "rackwright";
@@ -118,16 +125,18 @@ impl ApiError {
 
 impl From<ApiError> for Status {
     fn from(error: ApiError) -> Self {
-        let text = error.to_string();
+        let text = shortened(&error.to_string(), STATUS_MAX);
         let (code, details) = match &error {
             ApiError::Invalid(faults) => (Code::InvalidArgument, field_violations(faults)),
             ApiError::Taken(faults) => (Code::AlreadyExists, field_violations(faults)),
             ApiError::Precondition { subject, message, hint } => {
+                let (subject, message) = (short_name(subject), shortened(message, SENTENCE_MAX * 2));
                 let mut details = ErrorDetails::with_precondition_failure_violation(STATE, subject, message);
                 add_hint(&mut details, hint);
                 (Code::FailedPrecondition, details)
             }
             ApiError::Unconfirmed { subject, message } => {
+                let (subject, message) = (short_name(subject), shortened(message, SENTENCE_MAX * 2));
                 let mut details = ErrorDetails::with_precondition_failure_violation(UNCONFIRMED, subject, message);
                 add_hint(
                     &mut details,
@@ -146,7 +155,7 @@ impl From<ApiError> for Status {
             ),
             ApiError::NotFound { kind, name } => (
                 Code::NotFound,
-                ErrorDetails::with_resource_info(*kind, name, "", "does not exist"),
+                ErrorDetails::with_resource_info(*kind, short_name(name), "", "does not exist"),
             ),
             ApiError::OutOfRange(_) => (
                 Code::OutOfRange,
@@ -178,10 +187,36 @@ fn in_words(faults: &[(String, String)]) -> String {
 
 fn field_violations(faults: &[(String, String)]) -> ErrorDetails {
     let mut details = ErrorDetails::new();
+    let mut left = STATUS_MAX;
     for (field, fault) in faults {
+        let (field, fault) = (short_name(field), shortened(fault, SENTENCE_MAX));
+        let Some(rest) = left.checked_sub(field.len() + fault.len() + FAULT_OVERHEAD) else {
+            break;
+        };
+        left = rest;
         details.add_bad_request_violation(field, fault);
     }
     details
+}
+
+/// `text`, or its beginning with "…". A byte that is escaped in a header counts as three.
+fn shortened(text: &str, max: usize) -> String {
+    let cost = |c: char| match c {
+        ' ' | '"' | '#' | '%' | '<' | '>' | '?' | '`' | '{' | '}' => 3,
+        '!'..='~' => 1,
+        _ => c.len_utf8() * 3,
+    };
+    let mut length = 0;
+    let end = text.char_indices().find(|(_, c)| {
+        length += cost(*c);
+        length > max
+    });
+    end.map_or_else(|| text.to_owned(), |(end, _)| format!("{}…", &text[..end]))
+}
+
+/// The name of a resource or a field, which may come from the request.
+fn short_name(name: &str) -> String {
+    shortened(name, NAME_MAX * 2)
 }
 
 /// The code and the details of a failed database call.
@@ -189,11 +224,11 @@ fn store_details(error: &StoreError) -> (Code, ErrorDetails) {
     match error {
         StoreError::NotFound { kind, id } => (
             Code::NotFound,
-            ErrorDetails::with_resource_info(*kind, id, "", "does not exist"),
+            ErrorDetails::with_resource_info(*kind, short_name(id), "", "does not exist"),
         ),
         StoreError::Exists { kind, id } => (
             Code::AlreadyExists,
-            ErrorDetails::with_resource_info(*kind, id, "", "exists already"),
+            ErrorDetails::with_resource_info(*kind, short_name(id), "", "exists already"),
         ),
         StoreError::Conflict { id, .. } => (
             Code::Aborted,
@@ -221,7 +256,7 @@ fn store_details(error: &StoreError) -> (Code, ErrorDetails) {
 
 /// Details with a reason for programs, the resource, and a hint for people. `subject` and `hint` may be empty.
 fn error_info(reason: &str, subject: &str, hint: &str) -> ErrorDetails {
-    let metadata = [("subject".to_owned(), subject.to_owned())];
+    let metadata = [("subject".to_owned(), short_name(subject))];
     let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
     add_hint(&mut details, hint);
     details
@@ -229,6 +264,64 @@ fn error_info(reason: &str, subject: &str, hint: &str) -> ErrorDetails {
 
 fn add_hint(details: &mut ErrorDetails, hint: &str) {
     if !hint.is_empty() {
-        details.set_localized_message(HINT_LOCALE, hint);
+        details.set_localized_message(HINT_LOCALE, shortened(hint, SENTENCE_MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size of the headers of a status, as the client gets them.
+    fn headers(status: &Status) -> usize {
+        let mut map = tonic::codegen::http::HeaderMap::new();
+        status.add_header(&mut map).unwrap();
+        map.iter()
+            .map(|(name, value)| name.as_str().len() + value.len() + 32)
+            .sum()
+    }
+
+    #[test]
+    fn a_status_fits_the_headers_of_any_client_whatever_the_request_says() {
+        for text in ["x", "\u{10ffff}", "\n", "\"", "%"].map(|text| text.repeat(20_000)) {
+            let named = || text.clone();
+            let faults = || vec![(named(), named()); 200];
+            for error in [
+                ApiError::Invalid(faults()),
+                ApiError::Taken(faults()),
+                ApiError::precondition(named(), named(), named()),
+                ApiError::Unconfirmed {
+                    subject: named(),
+                    message: named(),
+                },
+                ApiError::Stale {
+                    subject: named(),
+                    found: named(),
+                    given: named(),
+                },
+                ApiError::Unauthenticated(named()),
+                ApiError::Forbidden(named()),
+                ApiError::NotFound {
+                    kind: "node",
+                    name: named(),
+                },
+                ApiError::OutOfRange(named()),
+                ApiError::Busy {
+                    message: named(),
+                    hint: named(),
+                },
+                ApiError::Store(StoreError::NotFound {
+                    kind: "node",
+                    id: named(),
+                }),
+                ApiError::Internal(named()),
+            ] {
+                let status = Status::from(error);
+                assert!(headers(&status) < 15 << 10, "{}: {}", status.code(), headers(&status));
+                assert!(status.message().ends_with('…'), "{}", status.message());
+            }
+        }
+        let status = Status::from(ApiError::invalid("name", "is \"empty\" – or not"));
+        assert_eq!(status.message(), "name: is \"empty\" – or not");
     }
 }

@@ -3,7 +3,7 @@
 //! `docs/machine-identity.md` has the message flow. This module holds the parts that need no stream and no database.
 
 use rackwright_api::v1;
-use rackwright_ground::config::identity::{BmcRequirement, MeasuredBoot, Policy, TpmRequirement};
+use rackwright_ground::config::identity::{AddressOnly, BmcRequirement, MeasuredBoot, Policy, TpmRequirement};
 use rackwright_ground::text::{SENTENCE_MAX, cut};
 use rackwright_identity::{Rng as _, SystemRng, payload_hash};
 use rackwright_lifecycle::{NodeId, State};
@@ -240,11 +240,32 @@ pub fn identify(
     if policy.bmc == BmcRequirement::Required {
         return Err(format!(
             "the settings require a TPM or a secret of the BMC for SKU {}, and this boot of {} has neither. Set identity.bmc \
-             to preferred where the machine may be known by its addresses only",
+             to preferred and identity.address_only to allow where the machine may be known by its addresses only",
             record.spec.sku, record.id
         ));
     }
-    Ok(known)
+    match policy.address_only {
+        AddressOnly::Allow => Ok(known),
+        AddressOnly::Refuse => Err(no_proof(record, shown, &known)),
+    }
+}
+
+/// Why a machine without a proof is refused, and the ways out.
+fn no_proof(record: &NodeRecord, shown: &TpmEvidence, known: &MachineIdentity) -> String {
+    let (id, sku) = (&record.id, &record.spec.sku);
+    let because = match shown {
+        TpmEvidence::Nothing(fault) if !fault.is_empty() => format!(" ({})", cut(fault, SENTENCE_MAX)),
+        _ => String::new(),
+    };
+    let accept = match known.ek.as_str() {
+        "" => String::new(),
+        ek => format!(", accept the TPM that answered: `rackwright node readmit {id} --accept-tpm {ek}`"),
+    };
+    format!(
+        "{id} of SKU {sku} has proven itself neither by an enrolled TPM{because} nor by a secret of its BMC, and \
+         identity.address_only is refuse. Let it prove itself (identity.tpm, identity.bmc){accept}, or set \
+         identity.address_only to allow: then another machine with the same addresses would be accepted as well"
+    )
 }
 
 /// How the machine is known without the secret of its BMC.

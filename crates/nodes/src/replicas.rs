@@ -417,8 +417,9 @@ mod tests {
         assert_eq!(core.store.next_due(&core.replica).await.unwrap(), None);
     }
 
-    /// The message to an agent that connects with `boot` while an erase is open that another replica sent to `b1`.
-    async fn sent_message(boot: &str) -> Option<v1::ControlMessage> {
+    /// The message to an agent of claim generation 0 that connects with `boot` while an erase for `generation` is open that
+    /// another replica sent to `b1`.
+    async fn sent_message(boot: &str, generation: u64) -> Option<v1::ControlMessage> {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Reclaiming, None)).await;
         let row = EffectRow {
@@ -426,7 +427,7 @@ mod tests {
             node_id: "n1".into(),
             state_since: Timestamp(1),
             number: 1,
-            generation: 0,
+            generation,
             owner: "other".into(),
             attempt: Attempt {
                 effect: Effect::EraseDrives,
@@ -461,11 +462,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_follows_its_agent_within_one_boot() {
-        let Some(Control::Job(job)) = sent_message("b1").await.and_then(|m| m.message) else {
+    async fn a_job_follows_its_agent_within_one_boot_and_one_generation() {
+        let Some(Control::Job(job)) = sent_message("b1", 0).await.and_then(|m| m.message) else {
             panic!("it is notified again")
         };
         assert_eq!(job.operation, "erase");
-        assert_eq!(sent_message("b2").await, None);
+        assert_eq!(sent_message("b2", 0).await, None);
+        assert_eq!(sent_message("b1", 1).await, None);
     }
 }

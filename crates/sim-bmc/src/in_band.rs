@@ -17,6 +17,9 @@ pub(super) const SUBSCRIPTIONS: &str = "/redfish/v1/EventService/Subscriptions";
 const SUBSCRIPTIONS_MOST: usize = 16;
 pub(super) const HOST_INTERFACES: &str = "/redfish/v1/Managers/1/HostInterfaces";
 const HOST_INTERFACE: &str = "/redfish/v1/Managers/1/HostInterfaces/1";
+pub(super) const KCS: &str = "/redfish/v1/Managers/1/Oem/Rackwright/KCSInterface";
+/// What the machine may do over KCS while KCS is open, and while it is closed.
+const KCS_PRIVILEGES: [&str; 2] = ["Administrator", "Callback"];
 
 /// The BMC's behaviour when a client reads or removes such changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub enum AccessFault {
     HidesAccounts,
     /// Its list of accounts is not readable.
     FailsAccounts,
+    /// It accepts the request to close KCS, and KCS stays open.
+    KeepsKcs,
 }
 
 #[derive(Debug, Clone)]
@@ -50,6 +55,7 @@ pub(super) struct InBand {
     /// Address of a directory with users who may log in.
     pub(super) directory: Option<String>,
     host_interface: bool,
+    kcs: bool,
     made: u32,
 }
 
@@ -101,6 +107,16 @@ impl Bmc {
 
     pub fn open_host_interface(&self) {
         self.in_band().host_interface = true;
+    }
+
+    /// Lets the machine administer the BMC over KCS.
+    pub fn open_kcs(&self) {
+        self.in_band().kcs = true;
+    }
+
+    /// Whether the machine may administer the BMC over KCS.
+    pub fn is_kcs_open(&self) -> bool {
+        self.in_band().kcs
     }
 
     /// Opens a session without a password; returns its token.
@@ -245,7 +261,7 @@ pub(super) async fn delete_key(To(bmc): To, Path((account, id)): Path<(String, S
     empty(StatusCode::NO_CONTENT)
 }
 
-// ---- the host interface and directories ----
+// ---- the host interface, KCS and directories ----
 
 pub(super) async fn host_interfaces(To(_): To) -> Response {
     collection(HOST_INTERFACES, "HostInterfaceCollection", "Host Interfaces", &[1])
@@ -272,6 +288,39 @@ pub(super) async fn change_host_interface(To(bmc): To, Object(wanted): Object) -
         }
     }
     bmc.in_band().host_interface = enabled;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+/// KCS as Supermicro's BMCs show it: one property bounds what the machine may do.
+pub(super) async fn kcs(To(bmc): To) -> Response {
+    let [open, closed] = KCS_PRIVILEGES;
+    digested(&json!({
+        "@odata.id": KCS,
+        "@odata.type": "#KCSInterface.v1_1_0.KCSInterface",
+        "Id": "KCS Interface",
+        "Name": "KCS Interface",
+        "Privilege": if bmc.in_band().kcs { open } else { closed },
+    }))
+}
+
+pub(super) async fn change_kcs(To(bmc): To, Object(wanted): Object) -> Result<Response, Fault> {
+    let mut is_open = bmc.in_band().kcs;
+    for (name, value) in &wanted {
+        if name != "Privilege" {
+            return Err(Fault::unknown_property(name));
+        }
+        let privilege = value.as_str().ok_or_else(|| Fault::wrong_type(name, value))?;
+        let [open, closed] = KCS_PRIVILEGES;
+        is_open = match privilege {
+            _ if privilege == open => true,
+            _ if privilege == closed => false,
+            _ => return Err(Fault::not_in_list(name, privilege)),
+        };
+    }
+    let mut left = bmc.in_band();
+    if left.fault != AccessFault::KeepsKcs {
+        left.kcs = is_open;
+    }
     Ok(empty(StatusCode::NO_CONTENT))
 }
 

@@ -171,6 +171,7 @@ pub fn router() -> Router {
             "/redfish/v1/Managers/1/HostInterfaces/1",
             get(in_band::host_interface).patch(in_band::change_host_interface),
         )
+        .route(in_band::KCS, get(in_band::kcs).patch(in_band::change_kcs))
         .route(accounts::ACCOUNTS, get(accounts::list).post(accounts::make))
         .route(
             "/redfish/v1/AccountService/Accounts/{id}",
@@ -257,7 +258,7 @@ async fn common_headers(request: Request, next: Next) -> Response {
 fn allowed(path: &str) -> &'static str {
     match path.strip_prefix("/redfish/v1/").unwrap_or_default() {
         "Systems/1" | "SessionService" | "UpdateService" | "AccountService" => "GET, HEAD, PATCH",
-        "Managers/1/HostInterfaces/1" => "GET, HEAD, PATCH",
+        "Managers/1/HostInterfaces/1" | "Managers/1/Oem/Rackwright/KCSInterface" => "GET, HEAD, PATCH",
         "Systems/1/Bios/Settings" | "Systems/1/SecureBoot" => "GET, HEAD, PATCH",
         "SessionService/Sessions" | "AccountService/Accounts" | "EventService/Subscriptions" => "GET, HEAD, POST",
         key if key.contains("/Keys/") || key.starts_with("EventService/Subscriptions/") => "GET, HEAD, DELETE",

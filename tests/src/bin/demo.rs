@@ -82,6 +82,7 @@ fn say(text: &str) {
 async fn demo(namespace: &Namespace) -> ExitCode {
     let started = Instant::now();
     say("Two machines are switched off. Each has a BMC that speaks Redfish; nothing else is known of them.");
+    println!("They have no TPM: the settings of this site allow that machines are known by their addresses only.");
     let config = LabConfig {
         machines: 2,
         firmware: Firmware::Uefi,

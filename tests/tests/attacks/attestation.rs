@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message as Up;
-use rackwright_sim::fleet::{Profile, SimTpm};
+use rackwright_sim::fleet::{Profile, SimNode, SimTpm};
 use rackwright_tests::impostor::{Host, Key};
+use rackwright_tests::site::ADDRESS_ONLY;
 use serde_json::Value;
 use tonic::Code;
 
@@ -47,6 +48,16 @@ async fn inspected(profile: Profile) -> Bench {
 impl Bench {
     fn tpm(&self) -> SimTpm {
         self.node().tpm().expect("it has one")
+    }
+
+    /// The SHA-256 of the TPM's quote in each erase certificate; empty: no TPM.
+    fn attestations(&self) -> Vec<String> {
+        let certificates = self.site.json(["node", "certificates", &self.id()]);
+        let all = certificates.as_array().expect("a list").iter();
+        let attestation = |one: &Value| one["attestation_sha256"].as_str().unwrap_or_default().to_owned();
+        let all: Vec<String> = all.map(attestation).collect();
+        assert!(!all.is_empty(), "no certificate");
+        all
     }
 
     /// The machine lies in every boot of a deployment: it gets no job, and is quarantined for that reason.
@@ -101,11 +112,51 @@ async fn an_honest_machine_is_known_by_its_tpm_and_its_erase_certificate_states_
     let certificates = bench.certificates();
     assert!(certificates.contains("\"identity\":\"tpm\""), "{certificates}");
     assert!(certificates.contains("TPM: cleared"), "{certificates}");
+    for attestation in bench.attestations() {
+        let is_digest = attestation.len() == 64 && attestation.bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!(is_digest, "{attestation:?}: {certificates}");
+    }
     let printed = bench.site.cli(["node", "certificates", &id, "--verify"]);
     assert!(printed.contains("valid") && printed.contains("tpm"), "{printed}");
     let explained = bench.site.cli(["node", "explain", &id]);
     assert!(explained.contains(&ek), "{explained}");
     assert_eq!(bench.events(REFUSED), [] as [Value; 0]);
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tpm_that_was_named_at_the_enrolment_is_the_only_one_that_an_inspection_accepts() {
+    let setup = Setup {
+        nodes: 2,
+        enrols: false,
+        ..Setup::default()
+    };
+    let bench = setup.start(|_| {}).await;
+    let (exchanged, honest) = (bench.fleet.node(0), bench.fleet.node(1));
+    let named = SimTpm::new(b"the TPM on the delivery note").digest();
+    let shown = |node: &SimNode| node.tpm().expect("it has one").digest();
+    for (node, ek) in [(&exchanged, &named), (&honest, &shown(&honest))] {
+        let password = bench.dir.path().join("password");
+        std::fs::write(&password, node.password()).expect("the password file can be written");
+        let (id, url, password) = (node.name(), node.url(), password.display().to_string());
+        let words = ["node", "enroll", &id, "--bmc", &url, "--user", node.user()];
+        let words = words.into_iter().chain(["--password-file", &password, "--tpm-ek", ek]);
+        bench.site.cli(words);
+    }
+    let (id, ek) = (honest.name(), shown(&honest));
+    bench.site.until(&id, &["available"], TEST_LIMIT).await;
+    let status = bench.site.json(["node", "get", &id])["status"].clone();
+    assert_eq!((&status["identity"], &status["tpm_ek"]), (&"tpm".into(), &ek.into()));
+    let enrolled = bench.site.events(&format!("nodes/{id}"), "security.tpm-enrolled");
+    assert_eq!(enrolled, [] as [Value; 0], "the inspection enrols nothing");
+
+    bench.until(&["failed"]).await;
+    let reason = bench.site.reason(&bench.id());
+    for word in [&named, &format!("--accept-tpm {}", shown(&exchanged))] {
+        assert!(reason.contains(word.as_str()), "{word}: {reason}");
+    }
+    assert_eq!(bench.events(REFUSED).len(), 2);
+    assert_eq!(bench.status()["tpm_ek"], named.as_str());
     bench.end().await;
 }
 
@@ -312,17 +363,25 @@ async fn a_machine_that_started_something_else_is_refused_where_a_measured_boot_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_without_a_tpm_is_refused_where_one_is_required_and_is_address_only_elsewhere() {
-    let strict = start(false, "identity: {tpm: required}\n").await;
-    strict.until(&["failed"]).await;
-    let reason = strict.site.reason(&strict.id());
-    assert!(
-        reason.contains("require a TPM") && reason.contains("identity.tpm"),
-        "{reason}"
-    );
-    strict.end().await;
+async fn a_machine_without_a_tpm_is_refused_unless_the_site_allows_address_only() {
+    // The second site has no settings of the identity.
+    for (more, words) in [
+        ("identity: {tpm: required}\n", ["require a TPM", "identity.tpm"]),
+        (
+            "",
+            ["identity.address_only is refuse", "set identity.address_only to allow"],
+        ),
+    ] {
+        let strict = start(false, more).await;
+        strict.until(&["failed"]).await;
+        let reason = strict.site.reason(&strict.id());
+        assert!(words.iter().all(|word| reason.contains(word)), "{more}: {reason}");
+        assert_eq!(strict.events(REFUSED).len(), 2);
+        assert_ne!(strict.status()["identity"], "address only");
+        strict.end().await;
+    }
 
-    let bench = start(false, "").await;
+    let bench = start(false, ADDRESS_ONLY).await;
     bench.until(&["available"]).await;
     assert_eq!(bench.status()["identity"], "address only");
     let id = bench.id();
@@ -332,5 +391,6 @@ async fn a_machine_without_a_tpm_is_refused_where_one_is_required_and_is_address
     bench.until(&["available"]).await;
     let certificates = bench.certificates();
     assert!(certificates.contains("\"identity\":\"address only\""), "{certificates}");
+    assert!(bench.attestations().iter().all(String::is_empty), "{certificates}");
     bench.end().await;
 }

@@ -1,5 +1,6 @@
 //! An attacker with write access to the database, or with access to calls, against the audit.
 
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -110,6 +111,16 @@ impl Plane {
 fn verify(config: &Path, further: &[&str]) -> Output {
     let mut command = Command::new(program("rackwrightd"));
     command.args(["audit", "verify", "--config"]).arg(config).args(further);
+    command.output().expect("rackwrightd can be started")
+}
+
+/// Runs the break-glass command on the control plane's host.
+fn invite(config: &Path, name: &str) -> Output {
+    let mut command = Command::new(program("rackwrightd"));
+    let reason = "nobody can log in";
+    command
+        .args(["invite-operator", "--name", name, "--reason", reason, "--config"])
+        .arg(config);
     command.output().expect("rackwrightd can be started")
 }
 
@@ -268,7 +279,7 @@ async fn a_control_plane_that_continues_a_cut_audit_records_that_permanently() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_calls_and_break_glass_commands_are_recorded_with_caller_and_source() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut plane = Plane::start(dir.path(), "").await;
+    let mut plane = Plane::start(dir.path(), "site: hall-7\n").await;
     let vera = plane.join("vera", "viewer");
     let refused = plane.cli_of(&vera, &["node", "hold", "n17", "--reason", "mine"]);
     assert!(!refused.status.success());
@@ -279,7 +290,7 @@ async fn refused_calls_and_break_glass_commands_are_recorded_with_caller_and_sou
         panic!("{records:?}")
     };
     let field_of = |record: &Value, field: &str| record[field].as_str().unwrap_or_default().to_owned();
-    let facts = ["caller", "role", "address", "method", "outcome", "target"];
+    let facts = ["caller", "role", "address", "method", "outcome", "target", "site"];
     assert_eq!(
         facts.map(|field| field_of(veras, field)),
         [
@@ -288,7 +299,8 @@ async fn refused_calls_and_break_glass_commands_are_recorded_with_caller_and_sou
             "127.0.0.1",
             "NodeService/HoldNode",
             "PERMISSION_DENIED",
-            "nodes/n17"
+            "nodes/n17",
+            "hall-7"
         ]
     );
     assert!(
@@ -305,18 +317,7 @@ async fn refused_calls_and_break_glass_commands_are_recorded_with_caller_and_sou
     );
 
     let config = dir.path().join("rackwrightd.yaml");
-    let invited = Command::new(program("rackwrightd"))
-        .args([
-            "invite-operator",
-            "--name",
-            "oscar",
-            "--reason",
-            "nobody can log in",
-            "--config",
-        ])
-        .arg(&config)
-        .output()
-        .expect("rackwrightd can be started");
+    let invited = invite(&config, "oscar");
     let (printed, err) = texts(&invited);
     assert!(invited.status.success(), "{err}");
     let records = plane.audit(&["--method", "local/invite-operator"]);
@@ -435,18 +436,46 @@ async fn a_change_that_cannot_be_recorded_is_not_made() {
         .site
         .try_cli(["token", "create", "eve", "--role", "operator", "--call-timeout", "2s"]);
     assert!(!refused.status.success(), "{:?}", texts(&refused));
+    let invited = invite(&dir.path().join("rackwrightd.yaml"), "oscar");
+    let (out, err) = texts(&invited);
+    assert!(!invited.status.success() && !out.contains("--token"), "{out}{err}");
     assert!(sql(&plane.data(), "ALTER TABLE hidden RENAME TO audit"));
     let tokens = plane.site.cli(["token", "list"]);
-    assert!(!tokens.contains("eve"), "{tokens}");
+    assert!(!tokens.contains("eve") && !tokens.contains("oscar"), "{tokens}");
     plane.site.cli(["token", "create", "ann", "--role", "viewer"]);
     plane.site.stop().await;
+}
+
+/// Reads the messages that a syslog server got from a control plane that has ended. None is missing, and only the kill may
+/// have repeated one.
+fn every_record_arrived(syslog: &UdpSocket, file: &str, count: u64) {
+    let mut message = [0; 4096];
+    let (mut last, mut repeated) = (0, 0);
+    while let Ok(length) = syslog.recv(&mut message) {
+        let text = std::str::from_utf8(&message[..length]).expect("text");
+        let (head, json) = text.split_once('\u{feff}').expect("a message of RFC 5424 in UTF-8");
+        let is_audit = head.starts_with("<109>1 ") || head.starts_with("<108>1 ");
+        assert!(is_audit && head.contains(" rackwrightd - audit - "), "{head}");
+        let record: Value = serde_json::from_str(json).expect("JSON");
+        match position(&record) {
+            next if next == last + 1 => last = next,
+            same if same == last && repeated == 0 => repeated += 1,
+            other => panic!("record {other} follows record {last}"),
+        }
+        assert!(file.contains(record["hash"].as_str().expect("a hash")), "{record}");
+    }
+    assert_eq!(last, count, "records are missing at the end");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_exported_file_continues_where_it_ended_after_any_failure_of_the_control_plane() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("export").join("audit.jsonl");
-    let mut plane = Plane::start(dir.path(), &format!("audit: {{file: \"{}\"}}\n", file.display())).await;
+    let syslog = UdpSocket::bind("127.0.0.1:0").expect("a syslog server");
+    syslog.set_nonblocking(true).expect("it can be read without a wait");
+    let server = syslog.local_addr().expect("its address");
+    let exports = format!("audit: {{file: \"{}\", syslog: \"{server}\"}}\n", file.display());
+    let mut plane = Plane::start(dir.path(), &exports).await;
     plane.site.cli(["token", "create", "ann", "--role", "viewer"]);
     // The folder was missing until now: only the export has failed.
     std::fs::create_dir(file.parent().expect("a folder")).expect("a folder");
@@ -466,6 +495,7 @@ async fn an_exported_file_continues_where_it_ended_after_any_failure_of_the_cont
     let count = u64::try_from(positions.len()).expect("few records");
     assert_eq!(positions, (1..=count).collect::<Vec<_>>());
     assert!(text.contains("members/ann") && text.contains("members/bob"), "{text}");
+    every_record_arrived(&syslog, &text, count);
     let (out, err) = texts(&verify(&dir.path().join("rackwrightd.yaml"), &[]));
     let key = out
         .split("public key ")

@@ -12,6 +12,13 @@ use rackwright_tests::site::{Site, texts};
 
 const PASSWORD: &str = "a-back-door-4-me";
 
+/// The operator's profile of the simulated BMC.
+const KCS_OF_THE_SIMULATOR: &str = r#"{
+  "source": ["the simulated BMC: Privilege bounds what the machine may do over KCS"],
+  "matches": [{"system.Manufacturer": "Rackwright"}],
+  "set": {"in_band": [{"resource": "Oem/Rackwright/KCSInterface", "property": ["Privilege"], "closed": ["Callback"]}]}
+}"#;
+
 /// A control plane and machines in its pool.
 struct Hall {
     plane: Plane,
@@ -247,16 +254,22 @@ async fn a_bmc_that_keeps_a_back_door_or_hides_its_accounts_sends_the_node_to_qu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn accounts_of_the_site_stay_and_unknown_ones_are_reported_at_the_enrolment_and_removed_at_the_release() {
     let dir = tempfile::tempdir().expect("a folder");
-    let further = "bmc_state: {keep_accounts: [monitor], in_band: close}\n";
-    let hall = Hall::start(dir.path(), 1, further, |node| {
+    let quirks = dir.path().join("quirks");
+    std::fs::create_dir(&quirks).expect("a folder");
+    std::fs::write(quirks.join("sim.json"), KCS_OF_THE_SIMULATOR).expect("a profile");
+    let quirks = quirks.display();
+    let further = format!("bmc_state: {{keep_accounts: [monitor], in_band: close}}\nbmc_quirks: {quirks}\n");
+    let hall = Hall::start(dir.path(), 1, &further, |node| {
         node.add_account("monitor", PASSWORD);
         node.add_account("forgotten", PASSWORD);
         node.open_host_interface();
+        node.open_kcs();
     })
     .await;
     let (site, node) = (hall.site(), hall.fleet.node(0));
     // An enrolment removes nothing.
     assert_eq!(node.users().len(), 3);
+    assert!(node.is_kcs_open());
     let events = hall.events(&node);
     assert!(
         events.contains("security.bmc-foreign") && events.contains("forgotten"),
@@ -266,18 +279,33 @@ async fn accounts_of_the_site_stay_and_unknown_ones_are_reported_at_the_enrolmen
     let explained = site.cli(["node", "explain", &node.name()]);
     for word in [
         "foreign and still present: account \"forgotten\"",
+        "KCS access \"Privilege\" (\"Administrator\")",
         "kept by the settings: account \"monitor\"",
     ] {
         assert!(explained.contains(word), "{word}: {explained}");
     }
     hall.hand_over().await;
+    // A BMC that reports KCS as closed and leaves it open.
+    node.set_access_fault(AccessFault::KeepsKcs);
+    assert_eq!(hall.state_after("release", &node), "quarantined");
+    let reason = site.reason(&node.name());
+    for word in [
+        "KCS access \"Privilege\"",
+        "Managers/1/Oem/Rackwright/KCSInterface",
+        "came back",
+    ] {
+        assert!(reason.contains(word), "{word}: {reason}");
+    }
+    assert!(node.is_kcs_open());
+    node.set_access_fault(AccessFault::None);
     assert_eq!(
-        hall.state_after("release", &node),
+        hall.state_after("readmit", &node),
         "available",
         "{}",
         site.reason(&node.name())
     );
     assert!(node.opens("monitor", PASSWORD) && !node.opens("forgotten", PASSWORD));
     assert!(!node.left().3, "the host interface is closed");
+    assert!(!node.is_kcs_open());
     hall.end().await;
 }

@@ -14,6 +14,7 @@ use crate::machine::{Bench, Setup, TEST_LIMIT};
 
 const REFUSED: &str = "security.attestation-refused";
 const REQUIRED: &str = "identity: {bmc: required}\n";
+const PREFERRED: &str = "identity: {bmc: preferred, address_only: allow}\n";
 /// The address of the machine's BMC.
 const BMC: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 1);
 /// The address of a host on the boot network.
@@ -106,7 +107,7 @@ async fn an_honest_machine_is_known_by_its_bmc_and_its_erase_certificate_states_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_without_the_medium_cannot_pose_as_the_machine() {
-    let bench = start(Profile::Vm, false, "identity: {bmc: preferred}\n").await;
+    let bench = start(Profile::Vm, false, PREFERRED).await;
     bench.until(&["available"]).await;
     let attacker = Host::with_mac(bench.dhcp, &bench.node().mac()).await;
     bench.deploy();
@@ -180,7 +181,7 @@ async fn a_machine_with_a_bmc_without_virtual_media_is_refused_where_the_secret_
     assert_eq!(strict.node().view().boots, 0, "it was not even switched on");
     strict.end().await;
 
-    let bench = start(Profile::Instant, true, "identity: {bmc: preferred}\n").await;
+    let bench = start(Profile::Instant, true, PREFERRED).await;
     bench.until(&["available"]).await;
     assert_eq!(bench.identity(), "address only");
     let explained = bench.explained();

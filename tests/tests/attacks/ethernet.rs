@@ -431,22 +431,32 @@ async fn lldp_reports_move_no_port_and_hold_no_machine_of_a_site_that_only_recor
     hall.end().await;
 }
 
-/// A DHCPOFFER of another server for an unknown machine.
-fn offer(server: [u8; 4]) -> Vec<u8> {
+/// A DHCP message about an unknown machine, with these options.
+fn dhcp(operation: u8, options: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; 240];
-    packet[..4].copy_from_slice(&[2, 1, 6, 0]);
-    packet[16..20].copy_from_slice(&[127, 128, 9, 9]);
-    packet[20..24].copy_from_slice(&server);
+    packet[..4].copy_from_slice(&[operation, 1, 6, 0]);
     packet[28..34].copy_from_slice(&[0x52, 0x54, 0, 0xee, 0, 1]);
     packet[236..].copy_from_slice(&[99, 130, 83, 99]);
-    packet.extend([53, 1, 2, 54, 4]);
-    packet.extend(server);
+    packet.extend(options);
     packet.push(255);
     packet
 }
 
+/// A DHCPOFFER of another server.
+fn offer(server: [u8; 4]) -> Vec<u8> {
+    let mut packet = dhcp(2, &[&[53, 1, 2, 54, 4][..], &server].concat());
+    packet[16..20].copy_from_slice(&[127, 128, 9, 9]);
+    packet[20..24].copy_from_slice(&server);
+    packet
+}
+
+/// A DHCPDECLINE: the machine found this address in use.
+fn decline(address: [u8; 4]) -> Vec<u8> {
+    dhcp(1, &[&[53, 1, 4, 50, 4][..], &address].concat())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rogue_dhcp_server_on_the_boot_network_is_reported_and_machines_still_boot() {
+async fn a_rogue_dhcp_server_and_an_address_in_use_are_reported_and_machines_still_boot() {
     let dir = tempfile::tempdir().expect("a folder");
     let hall = Hall::start(dir.path(), 1).await;
     let rogue = UdpSocket::bind("127.0.0.9:0").expect("a socket");
@@ -455,6 +465,12 @@ async fn a_rogue_dhcp_server_on_the_boot_network_is_reported_and_machines_still_
         .expect("an offer that reaches us, too");
     let events = hall.until_reported("boot-network", "security.rogue-dhcp").await;
     assert!(events.contains("another DHCP server, 192.0.2.66"), "{events}");
+    rogue
+        .send_to(&decline([127, 128, 1, 9]), hall.plane.dhcp)
+        .expect("a machine declines an address");
+    let events = hall.until_reported("boot-network", "security.address-conflict").await;
+    let words = "52:54:00:ee:00:01 reports that another machine on the link uses 127.128.1.9";
+    assert!(events.contains(words), "{events}");
     hall.hand_over(&hall.node(0)).await;
     hall.end().await;
 }

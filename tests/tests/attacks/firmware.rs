@@ -221,7 +221,7 @@ async fn an_alarm_reports_other_firmware_once_and_holds_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_without_a_tpm_is_held_where_firmware_has_to_be_approved() {
-    let bench = Bench::start("identity: {tpm: none, firmware: hold}\n").await;
+    let bench = Bench::start("identity: {tpm: none, address_only: allow, firmware: hold}\n").await;
     let [first, _] = bench.ids();
     bench.until(&first, "failed").await;
     let reason = bench.site.reason(&first);

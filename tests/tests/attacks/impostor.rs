@@ -8,7 +8,7 @@ use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_sim::fleet::{Phase, Profile};
 use rackwright_tests::impostor::{Agent, Host, Key, Plan, Session};
 use rackwright_tests::ports::free_port;
-use rackwright_tests::site::POLL;
+use rackwright_tests::site::{ADDRESS_ONLY, POLL};
 use serde_json::Value;
 use tonic::Code;
 
@@ -31,6 +31,7 @@ async fn start_with(ssh: u16) -> Bench {
         pool: [LEASED, LEASED],
         ssh: SocketAddrV4::new(LEASED, ssh),
         agent_quiet_s: 18,
+        more: ADDRESS_ONLY,
         ..Setup::default()
     };
     let bench = setup.start(|_| {}).await;

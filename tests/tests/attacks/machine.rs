@@ -30,6 +30,8 @@ pub struct Setup<'a> {
     /// Address and port of the installed systems' SSH servers.
     pub ssh: SocketAddrV4,
     pub agent_quiet_s: u32,
+    /// Whether the machines are enrolled.
+    pub enrols: bool,
     /// Further settings of the control plane.
     pub more: &'a str,
 }
@@ -44,6 +46,7 @@ impl Default for Setup<'_> {
             pool: [Ipv4Addr::new(127, 128, 1, 0), Ipv4Addr::new(127, 128, 1, 255)],
             ssh: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, free_port()),
             agent_quiet_s: 1,
+            enrols: true,
             more: "",
         }
     }
@@ -68,7 +71,10 @@ impl Setup<'_> {
         };
         let fleet = Fleet::start(config).await.expect("the fleet starts");
         prepare(&fleet);
-        equip(&site, &fleet, dir.path());
+        if self.enrols {
+            enrol(&site, &fleet, dir.path());
+        }
+        add_image(&site, dir.path());
         Bench { site, fleet, dhcp, dir }
     }
 
@@ -91,8 +97,8 @@ impl Setup<'_> {
     }
 }
 
-/// Enrols the machines of a fleet, and adds the image "disk".
-fn equip(site: &Site, fleet: &Fleet, dir: &Path) {
+/// Enrols the machines of a fleet.
+fn enrol(site: &Site, fleet: &Fleet, dir: &Path) {
     let mut text = Vec::new();
     fleet
         .describe(Format::Yaml, None, &mut text)
@@ -100,6 +106,10 @@ fn equip(site: &Site, fleet: &Fleet, dir: &Path) {
     let file = dir.join("nodes.yaml");
     std::fs::write(&file, text).expect("the file can be written");
     tokio::task::block_in_place(|| site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
+}
+
+/// Adds the image "disk".
+fn add_image(site: &Site, dir: &Path) {
     let image = dir.join("disk.raw");
     let content: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
     std::fs::write(&image, content).expect("the image can be written");

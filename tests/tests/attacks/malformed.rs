@@ -1,36 +1,71 @@
 //! Malformed inputs on every listener.
 
+#[path = "malformed/behind_tls.rs"]
+mod behind_tls;
+#[path = "malformed/messages.rs"]
+mod messages;
+
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rackwright_fuzz::changes::{Numbers, changed};
+use rackwright_sim::install_crypto;
 use rackwright_tests::impostor::Host;
 use rackwright_tests::ports::free_port;
-use rackwright_tests::wire::{call, methods};
+use rackwright_tests::wire::{Method, call, methods};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::Code;
 
+use self::behind_tls::{Listener, STORE, WEB};
+use self::messages::Messages;
 use crate::exhaustion::plane::{Plane, TEST_LIMIT};
 
 /// Inputs for each listener: 20,000, or as many as `RACKWRIGHT_MALFORMED_INPUTS` says (`make test-attacks`: 100,000).
-static INPUTS: LazyLock<usize> = LazyLock::new(|| {
-    let number = std::env::var("RACKWRIGHT_MALFORMED_INPUTS");
-    number.map_or(20_000, |number| {
-        number.parse().expect("RACKWRIGHT_MALFORMED_INPUTS is a number")
-    })
-});
+static INPUTS: LazyLock<usize> = LazyLock::new(|| asked().unwrap_or(20_000));
+/// Inputs that cost much more each: behind TLS, and messages that the API decodes.
+static COSTLY: LazyLock<usize> = LazyLock::new(|| asked().unwrap_or(2_000));
 /// Datagrams between two requests that must be answered. A socket's receive buffer holds this many.
 const BURST: usize = 64;
 /// Concurrent connections.
 const AT_ONCE: usize = 32;
 /// Allowed growth of the control plane, in bytes: less than a kilobyte for each input of one listener.
 const MEMORY: u64 = 64 << 20;
+
+fn asked() -> Option<usize> {
+    let number = std::env::var("RACKWRIGHT_MALFORMED_INPUTS").ok()?;
+    Some(number.parse().expect("RACKWRIGHT_MALFORMED_INPUTS is a number"))
+}
+
+/// Inputs that concurrent tasks share out.
+struct Batch {
+    next: AtomicUsize,
+    count: usize,
+    /// Inputs that had an answer, or an end in order.
+    taken: AtomicUsize,
+}
+
+impl Batch {
+    fn new(count: usize) -> Self {
+        let (next, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { next, count, taken }
+    }
+
+    /// The number of the next input.
+    fn next(&self) -> Option<usize> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        (number < self.count).then_some(number)
+    }
+
+    fn is_open(&self) -> bool {
+        self.next.load(Ordering::Relaxed) < self.count
+    }
+}
 
 /// Valid inputs from the fuzzer's corpus for the parser with this byte.
 fn corpus(kind: u8) -> Vec<Vec<u8>> {
@@ -73,24 +108,16 @@ async fn datagrams(port: u16, kind: u8, mut answers: impl AsyncFnMut() -> bool) 
 /// Sends one input on each connection, and waits until the server ends the connection. Returns the number of inputs
 /// that the server accepted.
 async fn connections(port: u16, good: Vec<Vec<u8>>) -> usize {
-    let (good, next, taken) = (
-        Arc::new(good),
-        Arc::new(AtomicUsize::new(0)),
-        Arc::new(AtomicUsize::new(0)),
-    );
+    let (good, batch) = (Arc::new(good), Arc::new(Batch::new(*INPUTS)));
     let mut tasks = JoinSet::new();
     for task in 0..AT_ONCE {
-        let (good, next, taken) = (good.clone(), next.clone(), taken.clone());
+        let (good, batch) = (good.clone(), batch.clone());
         tasks.spawn(async move {
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= *INPUTS {
-                    return;
-                }
+            while let Some(number) = batch.next() {
                 // A separate address for each task, so that the limit per address is not under test.
                 let from = Ipv4Addr::new(127, 251, task as u8, 1 + (number % 200) as u8);
                 if one_connection(port, from, &malformed(&good, number)).await.is_ok() {
-                    taken.fetch_add(1, Ordering::Relaxed);
+                    batch.taken.fetch_add(1, Ordering::Relaxed);
                 }
             }
         });
@@ -98,7 +125,7 @@ async fn connections(port: u16, good: Vec<Vec<u8>>) -> usize {
     while let Some(ended) = tasks.join_next().await {
         ended.expect("no panic");
     }
-    taken.load(Ordering::Relaxed)
+    batch.taken.load(Ordering::Relaxed)
 }
 
 async fn one_connection(port: u16, from: Ipv4Addr, input: &[u8]) -> std::io::Result<()> {
@@ -113,33 +140,67 @@ async fn one_connection(port: u16, from: Ipv4Addr, input: &[u8]) -> std::io::Res
     read.expect("the server ends the connection").map_or(Ok(()), |_| Ok(()))
 }
 
-/// Sends messages that do not decode to every method, as an operator. Returns the number of refusals.
-async fn messages(plane: &Plane) -> usize {
-    let methods: Arc<Vec<String>> = Arc::new(methods().iter().map(|method| method.path()).collect());
-    let (next, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+/// Sends messages to every method, as an operator. `message` makes a message from its number, and `is_fine` judges the
+/// code of the answer. Returns the number of fine answers, and some others.
+async fn messages(
+    plane: &Plane,
+    count: usize,
+    message: impl Fn(&Method, usize) -> Vec<u8> + Send + Sync + 'static,
+    is_fine: impl Fn(usize, Option<Code>) -> bool + Send + Sync + 'static,
+) -> (usize, Vec<String>) {
+    let (methods, batch) = (Arc::new(methods()), Arc::new(Batch::new(count)));
+    let calls = Arc::new((message, is_fine));
     let mut tasks = JoinSet::new();
     for _ in 0..AT_ONCE {
         let channel = plane.channel(Some(plane.operator()));
-        let (methods, next, refused) = (methods.clone(), next.clone(), refused.clone());
+        let (methods, batch, calls) = (methods.clone(), batch.clone(), calls.clone());
         tasks.spawn(async move {
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= *INPUTS {
-                    return;
-                }
-                // Field number 0 is not allowed, so no valid message begins like this.
-                let message = [&[0][..], &malformed(&[vec![10, 2, b'n', b'1']], number)].concat();
-                let answer = call(channel.clone(), &methods[number % methods.len()], message).await;
-                if answer.is_err_and(|status| !matches!(status.code(), Code::Unavailable | Code::Unknown)) {
-                    refused.fetch_add(1, Ordering::Relaxed);
+            let mut others = Vec::new();
+            while let Some(number) = batch.next() {
+                let method = &methods[number % methods.len()];
+                let answer = call(channel.clone(), &method.path(), (calls.0)(method, number)).await;
+                match answer {
+                    answer if (calls.1)(number, answer.as_ref().err().map(tonic::Status::code)) => {
+                        batch.taken.fetch_add(1, Ordering::Relaxed);
+                    }
+                    answer => others.push(format!("{} {number}: {answer:?}", method.path())),
                 }
             }
+            others
         });
     }
-    while let Some(ended) = tasks.join_next().await {
-        ended.expect("no panic");
-    }
-    refused.load(Ordering::Relaxed)
+    let others = tasks.join_all().await.concat();
+    (
+        batch.taken.load(Ordering::Relaxed),
+        others.into_iter().take(20).collect(),
+    )
+}
+
+/// A message that no decoder accepts: field number 0 is not allowed.
+fn undecodable(_: &Method, number: usize) -> Vec<u8> {
+    [&[0][..], &malformed(&[vec![10, 2, b'n', b'1']], number)].concat()
+}
+
+/// The call ended in the server, and did not break.
+fn is_answered(code: Option<Code>) -> bool {
+    !matches!(code, Some(Code::Unavailable | Code::Unknown))
+}
+
+/// Sends packets to the port of PXE boot servers, which is open where another server gives the addresses.
+async fn boot_server(plane: &mut Plane) {
+    let port = free_port();
+    plane.site.halt().await;
+    let file = plane.site.dir().join("rackwrightd.yaml");
+    let text = std::fs::read_to_string(&file).expect("the settings");
+    let (before, after) = text.split_once("    dhcp:\n").expect("settings of DHCP");
+    let (_, after) = after.split_once("policy:").expect("the next block");
+    let proxy = format!("    dhcp: proxy\n    boot_server_port: {port}\n    boot_unknown: true\npolicy:");
+    std::fs::write(&file, format!("{before}{proxy}{after}")).expect("the settings");
+    plane.site.restart().await;
+    let pid = plane.site.pid();
+    let host = Host::with_mac(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port), "52:54:00:ee:00:02").await;
+    datagrams(port, b'd', async || host.ask_boot_server().await.is_some()).await;
+    assert_eq!(plane.site.pid(), pid);
 }
 
 /// Requests a file that the TFTP server does not have, as often as a client repeats: the answer is an error.
@@ -159,17 +220,35 @@ async fn until_answered(mut is_answered: impl AsyncFnMut() -> bool) {
         .expect("the server answers a good question");
 }
 
+/// The listeners whose requests come behind TLS: name, port, valid requests, further lines of the head.
+fn behind_tls_of(plane: &Plane, web: u16) -> [(&'static str, u16, &'static [behind_tls::Good], String); 2] {
+    let made = plane
+        .site
+        .json(["api-key", "create", "odd", "--role", "viewer", "--lifetime", "2h"]);
+    let key = made["key"].as_str().expect("a key");
+    let bearer = format!("Authorization: Bearer {key}\r\n");
+    [
+        ("web console, behind TLS", web, &WEB[..], bearer),
+        ("image store, behind TLS", plane.store, &STORE[..], String::new()),
+    ]
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_listener_survives_malformed_inputs() {
+    install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let ssh = free_port();
-    let plane = Plane::start(dir.path(), &format!("console_ssh: {{listen: \"127.0.0.1:{ssh}\"}}\n")).await;
+    let web = free_port();
+    let further = format!("console_ssh: {{listen: \"127.0.0.1:{ssh}\"}}\nweb: {{listen: \"127.0.0.1:{web}\"}}\n");
+    // The operator is also a cache, whose requests the image store reads.
+    let mut plane = Plane::start_with_caches(dir.path(), "operator", &further).await;
     let fleet = plane.machine().await;
     let id = fleet.node(0).name();
     let (before, pid) = (plane.memory(), plane.site.pid());
-    let mut figures = Vec::new();
+    let (mut figures, begun) = (Vec::new(), Instant::now());
     let mut note = |listener: &str, taken: usize| {
-        figures.push(format!("{listener}: {taken} inputs, {} MiB", plane.memory() >> 20));
+        let (memory, seconds) = (plane.memory() >> 20, begun.elapsed().as_secs());
+        figures.push(format!("{listener}: {taken} inputs, {memory} MiB, after {seconds} s"));
     };
 
     let host = Host::with_mac(SocketAddrV4::new(Ipv4Addr::LOCALHOST, plane.dhcp), &fleet.node(0).mac()).await;
@@ -185,7 +264,8 @@ async fn each_listener_survives_malformed_inputs() {
     for (listener, port, good) in [
         ("boot HTTP", plane.http, http),
         ("image store, before TLS", plane.store, hello.clone()),
-        ("API, before TLS", plane.api, hello),
+        ("API, before TLS", plane.api, hello.clone()),
+        ("web console, before TLS", web, hello),
         (
             "SSH",
             ssh,
@@ -196,9 +276,29 @@ async fn each_listener_survives_malformed_inputs() {
         assert!(taken * 10 > *INPUTS * 9, "{listener}: only {taken} connections");
         note(listener, taken);
     }
-    let refused = messages(&plane).await;
-    assert_eq!(refused, *INPUTS, "messages that were not refused");
-    note("API, as an operator", refused);
+    for (listener, port, good, further) in behind_tls_of(&plane, web) {
+        let tls = behind_tls::client(&plane.site.dir().join("cli"), port == plane.store);
+        let listener_of = Listener {
+            port,
+            tls,
+            good,
+            further,
+        };
+        let taken = behind_tls::requests(listener_of, *COSTLY).await;
+        assert!(taken * 10 > *COSTLY * 9, "{listener}: only {taken} requests");
+        note(listener, taken);
+    }
+    let is_refused = |_, code: Option<Code>| code.is_some() && is_answered(code);
+    let (refused, others) = messages(&plane, *INPUTS, undecodable, is_refused).await;
+    assert_eq!(refused, *INPUTS, "messages that were not refused: {others:#?}");
+    note("API, as an operator, undecodable", refused);
+    let all = Messages::new();
+    // A message that was not changed is decoded, and the code of messages that are not is no answer to it.
+    let is_fine = |number: usize, code| is_answered(code) && (number % 2 == 1 || code != Some(Code::Internal));
+    let odd = move |method: &Method, number| all.request(method, number);
+    let (answered, others) = messages(&plane, *COSTLY, odd, is_fine).await;
+    assert_eq!(answered, *COSTLY, "calls without an answer: {others:#?}");
+    note("API, as an operator, odd values", answered);
 
     println!("{}", figures.join("\n"));
     assert_eq!(plane.site.pid(), pid, "the control plane was started again");
@@ -211,5 +311,10 @@ async fn each_listener_survives_malformed_inputs() {
         .cli(["node", "quarantine", &id, "--reason", "a test", "--yes"]);
     plane.site.cli(["node", "readmit", &id, "--yes"]);
     plane.site.until(&id, &["available"], TEST_LIMIT).await;
+    boot_server(&mut plane).await;
+    println!("PXE boot server: {} inputs, {} MiB", *INPUTS, plane.memory() >> 20);
+    let log = plane.site.log();
+    let panics: Vec<&str> = log.lines().filter(|line| line.contains("panicked")).collect();
+    assert!(panics.is_empty(), "{panics:#?}");
     plane.site.stop().await;
 }

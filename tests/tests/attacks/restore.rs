@@ -320,9 +320,19 @@ async fn a_paused_control_plane_reads_and_does_nothing_until_an_operator_resumes
     let id = fleet.node(0).name();
     add_image(&plane.site);
     assert!(UdpSocket::bind(plane.dhcp).is_err(), "DHCP is answered");
+    // Nothing in the settings says how the Ethernet networks are separated.
+    let warning = "the separation of the Ethernet networks is unknown";
+    let warnings = |site: &Site| site.json(["control", "show"])["warnings"].to_string();
+    assert!(warnings(&plane.site).contains(warning), "{}", warnings(&plane.site));
     plane.site.halt().await;
+    assert_eq!(plane.site.log().matches(warning).count(), 1);
+    let settings = dir.path().join("rackwrightd.yaml");
+    let text = std::fs::read_to_string(&settings).expect("the settings");
+    std::fs::write(&settings, text + "ethernet: {by_hand: true}\n").expect("the settings");
     plane.site.restart_as("info", &["--paused"]).await;
     let site = &plane.site;
+    assert_eq!(warnings(site), "[]");
+    assert_eq!(site.log().matches(warning).count(), 1, "no second warning");
     let requests = fleet.totals().requests;
     assert_eq!(site.state(&id), "available");
     assert!(site.cli(["whoami"]).contains("paused"));

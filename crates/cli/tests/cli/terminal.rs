@@ -23,6 +23,22 @@ fn destructive_commands_ask_on_a_terminal() {
     let agreed = program.run_on_terminal(&["node", "release", "gpu-001"], "yes\n");
     assert_eq!(agreed.code, 0, "{agreed:?}");
     assert_eq!(fake.keys("ReleaseNode").len(), 1);
+
+    // On hold, and its claim has ended meanwhile: the end of the hold erases it.
+    let mut held = fake.state().nodes["nodes/gpu-002"].clone();
+    let status = held.status.get_or_insert_default();
+    status.set_state(NodeState::Maintenance);
+    status.claim.get_or_insert_default().release_requested = true;
+    fake.state().nodes.insert(held.name.clone(), held);
+    let refused = program.run_on_terminal(&["node", "resume", "gpu-002"], "no\n");
+    let question = "The claim ended during the hold. Resume gpu-002: all data on the drives is lost.";
+    assert!(refused.stdout.contains(question), "{refused:?}");
+    assert!(refused.stdout.contains("nothing was done"), "{refused:?}");
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(fake.keys("ResumeNode").is_empty());
+    let agreed = program.run_on_terminal(&["node", "resume", "gpu-002"], "yes\n");
+    assert_eq!(agreed.code, 0, "{agreed:?}");
+    assert_eq!(fake.keys("ResumeNode").len(), 1);
 }
 
 #[test]

@@ -13,12 +13,23 @@ use serde::Deserialize;
 pub enum TpmRequirement {
     /// A machine is accepted only with the enrolled TPM. "address only" is refused.
     Required,
-    /// From its first inspection on, a machine with a TPM is accepted only with this TPM. A machine without one is "address
-    /// only".
+    /// From its first inspection on, a machine with a TPM is accepted only with this TPM. A machine without one needs another
+    /// proof, or is "address only".
     #[default]
     Preferred,
-    /// The TPM is not asked. Every machine is "address only".
+    /// The TPM is not asked.
     None,
+}
+
+/// Whether a machine may be "address only": known by its addresses, without a proof.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressOnly {
+    /// A machine is accepted only with a proof.
+    #[default]
+    Refuse,
+    /// A machine without a proof is accepted, and shown as "address only".
+    Allow,
 }
 
 /// Whether the BMC of a machine without an enrolled TPM has to deliver a secret to the machine.
@@ -94,6 +105,8 @@ pub struct Policy {
     pub firmware: FirmwarePolicy,
     /// The requirement on its BMC.
     pub bmc: BmcRequirement,
+    /// Whether it may be known by its addresses only.
+    pub address_only: AddressOnly,
 }
 
 impl Policy {
@@ -114,6 +127,10 @@ pub struct Settings {
     pub tpm: TpmRequirement,
     /// Exceptions from `tpm`, by SKU.
     pub skus: BTreeMap<String, TpmRequirement>,
+    /// Whether a machine of a SKU without an entry in `address_only_skus` may be known by its addresses only.
+    pub address_only: AddressOnly,
+    /// Exceptions from `address_only`, by SKU.
+    pub address_only_skus: BTreeMap<String, AddressOnly>,
     /// The BMC requirement of every SKU without an entry in `bmc_skus`.
     pub bmc: BmcRequirement,
     /// Exceptions from `bmc`, by SKU.
@@ -139,6 +156,8 @@ impl Default for Settings {
         Self {
             tpm: TpmRequirement::default(),
             skus: BTreeMap::new(),
+            address_only: AddressOnly::default(),
+            address_only_skus: BTreeMap::new(),
             bmc: BmcRequirement::default(),
             bmc_skus: BTreeMap::new(),
             measured_boot: MeasuredBoot::default(),
@@ -162,6 +181,7 @@ impl Settings {
             measured_boot: measured_boot.unwrap_or(self.measured_boot),
             firmware: self.firmware_skus.get(sku).copied().unwrap_or(self.firmware),
             bmc: self.bmc_skus.get(sku).copied().unwrap_or(self.bmc),
+            address_only: self.address_only_skus.get(sku).copied().unwrap_or(self.address_only),
         }
     }
 

@@ -108,11 +108,17 @@ pub async fn open(config: Config) -> Result<Arc<Core>, OpenError> {
     Ok(core)
 }
 
-/// Settings with their data below `dir`, and more lines.
+/// Settings with their data below `dir`, and more lines. Machines of tests have no TPM, except where `further` has settings of
+/// the identity.
 pub fn config(dir: &Path, further: &str) -> Config {
     let path = dir.join("rackwrightd.yaml");
+    let identity = match further.contains("identity:") {
+        true => "",
+        false => "identity: {address_only: allow}\n",
+    };
     let text = format!(
-        "data_dir: {}\nstorage: {{reserve_mib: 256}}\napi: {{names: [localhost]}}\nstore: {{caches: [cache-1]}}\n{further}",
+        "data_dir: {}\nstorage: {{reserve_mib: 256}}\napi: {{names: [localhost]}}\nstore: {{caches: [cache-1]}}\n\
+         {identity}{further}",
         data(dir)
     );
     std::fs::write(&path, text).unwrap();

@@ -117,3 +117,97 @@ fn renewed(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rackwright_ground::testing::{self, TestCore};
+    use rackwright_identity::identify;
+    use rackwright_lifecycle::State;
+    use rackwright_nodes::agent_session::admit_agent;
+    use rackwright_nodes::attestation::TpmEvidence;
+    use rustls_pki_types::CertificateDer;
+    use rustls_pki_types::pem::PemObject as _;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    /// A certificate request, and the hash of its key.
+    fn request() -> (String, String) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap();
+        let csr = csr.pem().unwrap();
+        let key = ClientKey::of_request(&csr).unwrap();
+        let sha256 = key.sha256().to_owned();
+        (csr, sha256)
+    }
+
+    /// A node with the session of its agent, and the ends of the session's queue.
+    async fn session() -> (TestCore, AdmittedAgent, mpsc::Sender<ToAgent>, mpsc::Receiver<ToAgent>) {
+        let core = testing::core().await;
+        let mut node = testing::node("n1", State::Reclaiming, None);
+        node.node.generation = 7;
+        testing::add(&core, &node).await;
+        let of = testing::booted(&core, "n1", "kernel").await;
+        let agent = rackwright_nodes::testing::arriving_agent("n1", of, "kernel");
+        let (sender, receiver) = mpsc::channel(9);
+        let shown = TpmEvidence::Nothing(String::new());
+        let admitted = admit_agent(&core, &agent, &shown, sender.clone(), CancellationToken::new()).await;
+        (core, admitted.unwrap().unwrap().admitted_agent, sender, receiver)
+    }
+
+    /// The next message to the agent. `None`: its renewals ended.
+    async fn next(
+        core: &Core,
+        agent: &AdmittedAgent,
+        sender: &mpsc::Sender<ToAgent>,
+        receiver: &mut mpsc::Receiver<ToAgent>,
+    ) -> Option<Control> {
+        let (csr, key_sha256) = request();
+        tokio::select! {
+            () = renew(core, agent, &key_sha256, &csr, sender) => None,
+            message = receiver.recv() => message.and_then(|message| message.message),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_session_is_renewed_for_its_own_generation_boot_and_key() {
+        tokio::time::pause();
+        let (core, agent, sender, mut receiver) = session().await;
+        let Some(Control::Renewed(renewed)) = next(&core, &agent, &sender, &mut receiver).await else {
+            panic!("no certificate");
+        };
+        let leaf = CertificateDer::from_pem_slice(renewed.certificate_pem.as_bytes()).unwrap();
+        let of = ClientIdentity::agent_of_boot("n1", 7, &agent.of.boot).unwrap();
+        assert_eq!(identify(&leaf).unwrap(), of);
+        assert_eq!(renewed.claim_generation, 7);
+        let ((csr, own), (_, other)) = (request(), request());
+        assert!(super::renewed(&core, &agent, &own, &csr).is_some());
+        assert!(super::renewed(&core, &agent, &other, &csr).is_none(), "another key");
+    }
+
+    #[tokio::test]
+    async fn renewals_end_with_the_claim_generation_and_with_a_newer_session() {
+        tokio::time::pause();
+        // The change of this process ends the session; another process only stores its change.
+        for is_ours in [true, false] {
+            let (core, agent, sender, mut receiver) = session().await;
+            let mut tx = core.store.write().await.unwrap();
+            let mut record = tx.node(&agent.node).await.unwrap();
+            record.node.generation += 1;
+            tx.save_node(&mut record, clock::now()).await.unwrap();
+            match is_ours {
+                true => core.commit(tx).await.unwrap(),
+                false => tx.commit().await.unwrap(),
+            }
+            assert_eq!(core.agents.session(&agent.node).is_none(), is_ours);
+            assert_eq!(next(&core, &agent, &sender, &mut receiver).await, None);
+        }
+        let (core, first, sender, mut receiver) = session().await;
+        let again = rackwright_nodes::testing::arriving_agent("n1", first.of.clone(), "kernel");
+        let (newer, _receiver) = mpsc::channel(9);
+        let shown = TpmEvidence::Nothing(String::new());
+        let newer = admit_agent(&core, &again, &shown, newer, CancellationToken::new()).await;
+        assert_ne!(newer.unwrap().unwrap().admitted_agent.number, first.number);
+        assert_eq!(next(&core, &first, &sender, &mut receiver).await, None);
+    }
+}

@@ -28,6 +28,18 @@ fn tpm(ek: &str, boot: &str) -> TpmEvidence {
 
 /// The result for a machine: "tpm", "address only", or why it is refused.
 fn judgement(requirement: TpmRequirement, state: State, enrolled: &str, before: &str, shown: &TpmEvidence) -> String {
+    judgement_where(AddressOnly::Allow, requirement, state, enrolled, before, shown)
+}
+
+/// The result at a site with this setting of `address_only`.
+fn judgement_where(
+    address_only: AddressOnly,
+    requirement: TpmRequirement,
+    state: State,
+    enrolled: &str,
+    before: &str,
+    shown: &TpmEvidence,
+) -> String {
     let mut record = testing::node("n1", state, None);
     record.spec.tpm_ek = enrolled.into();
     let boot = AgentBootRow {
@@ -37,6 +49,7 @@ fn judgement(requirement: TpmRequirement, state: State, enrolled: &str, before: 
     };
     let policy = Policy {
         tpm: requirement,
+        address_only,
         ..Policy::default()
     };
     identify(policy, &record, &boot, &of(), shown, false).map_or_else(|why| why, |known| known.identity.into())
@@ -48,11 +61,12 @@ fn policy_state_and_evidence_decide_identity() {
     use TpmRequirement::{Preferred, Required};
     let none = TpmEvidence::Nothing("the TPM does not answer".into());
     let (ours, other, wrong) = (tpm(OURS, "b1"), tpm(OTHER, "b1"), TpmEvidence::Wrong("forged".into()));
-    let cases: [(TpmRequirement, State, &str, &str, &TpmEvidence, &str); 17] = [
+    let cases: [(TpmRequirement, State, &str, &str, &TpmEvidence, &str); 18] = [
         (Preferred, Inspecting, "", "", &none, "address only"),
         (Preferred, Inspecting, "", "", &ours, "tpm"),
         (Preferred, Inspecting, "", OURS, &other, "--accept-tpm sha256:bb"),
         (Preferred, Inspecting, "", OURS, &none, "no TPM answered"),
+        (Preferred, Inspecting, OURS, "", &other, "--accept-tpm sha256:bb"),
         (Preferred, Imaging, "", "", &ours, "address only"),
         (Preferred, Imaging, OURS, "", &ours, "tpm"),
         (Preferred, Imaging, OURS, "", &none, "(the TPM does not answer)"),
@@ -73,7 +87,19 @@ fn policy_state_and_evidence_decide_identity() {
             judgement.contains(expected),
             "{requirement:?} {state} {enrolled:?} {shown:?}: {judgement}"
         );
+        // Only a machine without a proof needs the site's permission to be known by its addresses.
+        let strict = judgement_where(AddressOnly::Refuse, requirement, state, enrolled, before, shown);
+        if judgement == BY_ADDRESS {
+            let names_the_setting = strict.contains("set identity.address_only to allow");
+            assert!(names_the_setting, "{requirement:?} {state} {shown:?}: {strict}");
+        } else {
+            assert_eq!(strict, judgement);
+        }
     }
+    let refused = judgement_where(AddressOnly::Refuse, Preferred, Imaging, "", "", &ours);
+    assert!(refused.contains("node readmit n1 --accept-tpm sha256:aa"), "{refused}");
+    let refused = judgement_where(AddressOnly::Refuse, Preferred, Inspecting, "", "", &none);
+    assert!(refused.contains("(the TPM does not answer)"), "{refused}");
 }
 
 #[test]
@@ -83,11 +109,15 @@ fn unproven_start_is_refused_only_where_required() {
         key_sha256: "key".into(),
         ..AgentBootRow::default()
     };
-    let required = Settings {
-        measured_boot: MeasuredBoot::Required,
+    let recorded = Settings {
+        address_only: AddressOnly::Allow,
         ..Settings::default()
     };
-    let settings = [required, Settings::default()];
+    let required = Settings {
+        measured_boot: MeasuredBoot::Required,
+        ..recorded.clone()
+    };
+    let settings = [required, recorded];
     let of_settings = |shown: &TpmEvidence| {
         let known = settings.clone().map(|settings| {
             identify(settings.of("h100"), &record, &boot, &of(), shown, false).map(|known| known.measured)
@@ -145,6 +175,13 @@ fn settings_are_looked_up_by_sku() {
     );
     assert!(settings.asks() && Settings::default().asks());
     assert!(rackwright_yaml::read::<Settings>("tpm: sometimes", Quote::Lines).is_err());
+    let text = "address_only_skus: {cpu: allow}";
+    let settings: Settings = rackwright_yaml::read(text, Quote::Lines).unwrap();
+    let address_only = |sku| settings.of(sku).address_only;
+    assert_eq!(
+        (address_only("h100"), address_only("cpu")),
+        (AddressOnly::Refuse, AddressOnly::Allow)
+    );
     let text = "firmware: alarm\nfirmware_skus: {h100: hold}\nfirmware_registers: [0, 1]";
     let settings: Settings = rackwright_yaml::read(text, Quote::Lines).unwrap();
     let firmware = |sku| settings.of(sku).firmware;

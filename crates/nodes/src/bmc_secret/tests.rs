@@ -1,4 +1,4 @@
-use rackwright_ground::config::identity::{BmcRequirement, Policy, TpmRequirement};
+use rackwright_ground::config::identity::{AddressOnly, BmcRequirement, Policy, TpmRequirement};
 use rackwright_ground::testing;
 use rackwright_lifecycle::{NodeId, State};
 
@@ -112,17 +112,26 @@ fn policy_tpm_and_secret_decide_identity() {
     for (bmc, enrolled, shown, has_secret, expected) in cases {
         let mut record = testing::node("n1", State::Imaging, None);
         record.spec.tpm_ek = enrolled.into();
-        let policy = Policy {
-            bmc,
-            ..Policy::default()
-        };
         let row = AgentBootRow::default();
-        let known = attestation::identify(policy, &record, &row, &of(0, "b"), shown, has_secret);
-        let outcome = known.map_or_else(|why| why, |known| known.identity.into());
+        let outcome_where = |address_only| {
+            let policy = Policy {
+                bmc,
+                address_only,
+                ..Policy::default()
+            };
+            let known = attestation::identify(policy, &record, &row, &of(0, "b"), shown, has_secret);
+            known.map_or_else(|why| why, |known| known.identity.into())
+        };
+        let outcome = outcome_where(AddressOnly::Allow);
         assert!(
             outcome.contains(expected),
             "{bmc:?} {enrolled:?} {has_secret}: {outcome}"
         );
+        let strict = outcome_where(AddressOnly::Refuse);
+        match expected {
+            "address only" => assert!(strict.contains("set identity.address_only to allow"), "{strict}"),
+            _ => assert_eq!(strict, outcome, "a secret is a proof"),
+        }
     }
 }
 

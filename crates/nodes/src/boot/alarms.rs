@@ -77,10 +77,20 @@ mod tests {
         alarms.note(Stage::DhcpDiscover, "a machine", server, now);
         assert_eq!(events.try_recv().unwrap().kind, "security.rogue-dhcp");
         assert!(events.try_recv().is_err());
-        for last in 2..=255 {
+        // A machine that found its address in use, and the ARP watch of the server's own addresses.
+        for (stage, last) in [(Stage::DhcpDecline, 2), (Stage::AddressConflict, 3)] {
+            alarms.note(stage, "in use", IpAddr::from([192, 0, 2, last]), now);
+            let event = events.try_recv().unwrap();
+            let target = event.target.as_str();
+            assert_eq!(
+                (event.kind, target),
+                (EventKind::SecurityAddressConflict, "boot-network")
+            );
+        }
+        for last in 4..=255 {
             alarms.note(Stage::DhcpDecline, "in use", IpAddr::from([192, 0, 2, last]), now);
         }
-        assert_eq!(std::iter::from_fn(|| events.try_recv().ok()).count(), ALARMS_MAX - 1);
+        assert_eq!(std::iter::from_fn(|| events.try_recv().ok()).count(), ALARMS_MAX - 3);
         alarms.note(Stage::RogueDhcp, "another DHCP server", server, now + REPEAT_AFTER);
         assert!(events.try_recv().is_ok());
     }

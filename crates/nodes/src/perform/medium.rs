@@ -132,8 +132,8 @@ async fn note_outcome(core: &Core, record: &NodeRecord, boot: &str, why: Option<
     if core.config.identity.of(sku).bmc == BmcRequirement::Required {
         let message = format!(
             "the settings require a TPM or a secret of the BMC for SKU {sku}, and the BMC of {id} delivers none: {why}. Let \
-             the BMC reach this control plane's boot HTTP, or set identity.bmc_skus for {sku} to preferred if \
-             identification by the machine's addresses is enough"
+             the BMC reach this control plane's boot HTTP, or set identity.bmc_skus for {sku} to preferred and \
+             identity.address_only_skus for {sku} to allow if identification by the machine's addresses is enough"
         );
         return Err(Box::new(EffectResult::failed_for_good("no-bmc-secret", message)));
     }
@@ -146,7 +146,7 @@ async fn note_outcome(core: &Core, record: &NodeRecord, boot: &str, why: Option<
         kind: EventKind::SecurityNoBmcSecret,
         target: format!("nodes/{id}"),
         message: format!(
-            "{id} is identified only by its addresses, unless it has a TPM: its BMC delivers no secret: {why}"
+            "{id} has only its TPM, or no proof of its identity at all: its BMC delivers no secret: {why}"
         ),
         ..EventRow::default()
     }])

@@ -14,6 +14,7 @@ mod for_polling;
 mod gate;
 mod hostile;
 mod inventory;
+mod kcs;
 mod logs;
 mod media_and_tasks;
 mod power;

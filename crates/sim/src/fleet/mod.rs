@@ -522,6 +522,16 @@ impl SimNode {
         self.bmc.open_host_interface();
     }
 
+    /// Root on it lets itself administer its BMC over KCS.
+    pub fn open_kcs(&self) {
+        self.bmc.open_kcs();
+    }
+
+    /// Whether root on it may administer its BMC over KCS.
+    pub fn is_kcs_open(&self) -> bool {
+        self.bmc.is_kcs_open()
+    }
+
     /// Whether a session with that token is open at its BMC.
     pub fn admits_token(&self, token: &str) -> bool {
         self.bmc.admits_token(token)

@@ -28,6 +28,11 @@ pub struct Plane {
 impl Plane {
     /// Starts a control plane with further lines of settings.
     pub async fn start(dir: &Path, further: &str) -> Self {
+        Self::start_with_caches(dir, "", further).await
+    }
+
+    /// Starts with these members as caches of the image store.
+    pub async fn start_with_caches(dir: &Path, caches: &str, further: &str) -> Self {
         let [api, store, dhcp, tftp, http] = std::array::from_fn(|_| free_port());
         for file in ["vmlinuz", "initrd", "ipxe.efi"] {
             std::fs::write(dir.join(file), file.repeat(10_000)).expect("the file can be written");
@@ -35,7 +40,7 @@ impl Plane {
         let dir_text = dir.display();
         let config = format!(
             "data_dir: {dir_text}/data\napi: {{listen: \"127.0.0.1:{api}\", names: [\"127.0.0.1\"]}}\n\
-             store: {{listen: \"127.0.0.1:{store}\"}}\n\
+             store: {{listen: \"127.0.0.1:{store}\", caches: [{caches}]}}\n\
              boot:\n  ramdisk: {{kernel: {dir_text}/vmlinuz, initrd: {dir_text}/initrd}}\n  network:\n    \
              server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
              http_port: {http}\n    first_stages: {{ipxe.efi: {dir_text}/ipxe.efi}}\n    dhcp:\n      server:\n        subnets:\n        \
