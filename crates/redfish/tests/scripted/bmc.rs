@@ -26,6 +26,11 @@ impl TestEnvironment {
         self.now()
     }
 
+    /// Lets virtual time pass, as a BMC's answer does.
+    pub fn advance(&self, duration: Duration) {
+        self.state.lock().unwrap().0 += duration;
+    }
+
     pub fn sleeps_ms(&self) -> Vec<u64> {
         self.state
             .lock()
