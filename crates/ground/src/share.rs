@@ -43,9 +43,10 @@ impl Share {
         }
     }
 
-    /// Whether the node is in this replica's share.
-    pub fn has(&self, node: &str) -> bool {
-        let weight = |replica: &str| stable_hash([replica.as_bytes(), node.as_bytes()]);
+    /// Whether this name is in this replica's share: the id of a node, the name of a device, or that of a watch of which the
+    /// site has one.
+    pub fn has(&self, name: &str) -> bool {
+        let weight = |replica: &str| stable_hash([replica.as_bytes(), name.as_bytes()]);
         let own = (weight(&self.own), self.own.as_str());
         self.others.iter().all(|other| (weight(other), other.as_str()) < own)
     }

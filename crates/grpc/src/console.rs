@@ -215,8 +215,9 @@ fn is_fingerprint(text: &str) -> bool {
 }
 
 impl Console {
-    async fn access(&self, caller: Caller, field: &str, node: &str, types: bool) -> Result<ConsoleAccess, ApiError> {
-        let id = &names::node_id(field, node)?;
+    /// The access to the console of the node that a field of the request names.
+    async fn access(&self, caller: Caller, field: &str, name: &str, types: bool) -> Result<ConsoleAccess, ApiError> {
+        let id = &names::node_id(field, name)?;
         ConsoleAccess::new(&self.0, caller, id, types).await
     }
 }

@@ -62,8 +62,8 @@ pub fn url(core: &Core, node: &NodeId, of: &AgentSession) -> Option<String> {
 
 /// Whether a medium with this address is served by this process.
 #[must_use]
-pub fn is_ours(core: &Core, image: &str) -> bool {
-    base(core).is_some_and(|base| image.starts_with(&base))
+pub fn is_ours(core: &Core, medium_url: &str) -> bool {
+    base(core).is_some_and(|base| medium_url.starts_with(&base))
 }
 
 /// The boot into the agent for which a node was, or is being, switched on.

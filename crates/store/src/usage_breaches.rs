@@ -71,18 +71,18 @@ impl Store {
 
 /// The hall must have been read within the change, which locks it.
 impl WriteTx {
-    /// Adds to the usage that the breach concerned the cluster with the uid `cluster` since `since`. Without effect if the
+    /// Adds to the usage that the breach concerned the cluster with this uid since `since`. Without effect if the
     /// usage has it already, or the cluster is released. [`WriteTx::put_breach`] ends it with the breach.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn add_usage_breach(&mut self, breach: &BreachRow, cluster: &str, since: Timestamp) -> Result<()> {
+    pub async fn add_usage_breach(&mut self, breach: &BreachRow, cluster_uid: &str, since: Timestamp) -> Result<()> {
         let sql = "INSERT INTO usage_breaches (breach_id, cluster_uid, cluster_id, customer, kind, good_s, from_s, to_s) \
                    SELECT $1, c.uid, c.id, c.customer, $3, $4, $5, $6 FROM clusters c \
                    WHERE c.uid = $2 AND c.state <> 'released' ON CONFLICT DO NOTHING";
         let from_s = second_of(since);
         let to_s = breach.ended_at.map(|at| second_of(at).max(from_s));
-        let query = statement(sql).bind(&breach.id).bind(cluster).bind(&breach.kind);
+        let query = statement(sql).bind(&breach.id).bind(cluster_uid).bind(&breach.kind);
         let query = query.bind(breach.good_at.map(second_of)).bind(from_s).bind(to_s);
         query.execute(&mut self.tx).await?;
         Ok(())
