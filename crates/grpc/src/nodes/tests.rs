@@ -1,6 +1,11 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_ground::agents::Session;
 use rackwright_ground::testing;
+use rackwright_lifecycle::{Effect, Outcome};
+use rackwright_nodes::perform::{Hardware, Performer as _};
+use tokio::sync::Notify;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -56,45 +61,110 @@ async fn bmc() -> String {
     format!("http://{address}")
 }
 
+/// A node with this BMC.
+async fn node_of_bmc(core: &Core, address: &str) -> NodeRecord {
+    let mut record = testing::node("n1", State::Available, None);
+    record.spec.bmc_address = address.into();
+    record.spec.bmc_username = "root".into();
+    let password = "secret".to_owned().into();
+    let sealed = core.keys.sealer.seal(&password, &bmc_password_purpose(&record.id));
+    record.spec.bmc_password = sealed.unwrap();
+    testing::add(core, &record).await;
+    record
+}
+
+/// Changes one field of the node: its address, or its labels to `rack=r1`.
+fn update_request(key: &str, path: &str, address: &str) -> v1::UpdateNodeRequest {
+    let node = v1::Node {
+        name: "nodes/n1".into(),
+        spec: Some(v1::NodeSpec {
+            bmc: Some(v1::Bmc {
+                address: address.into(),
+                ..v1::Bmc::default()
+            }),
+            ..v1::NodeSpec::default()
+        }),
+        metadata: Some(v1::Metadata {
+            labels: [("rack".to_owned(), "r1".to_owned())].into(),
+            ..v1::Metadata::default()
+        }),
+        ..v1::Node::default()
+    };
+    v1::UpdateNodeRequest {
+        node: Some(node),
+        update_mask: Some(prost_types::FieldMask {
+            paths: vec![path.into()],
+        }),
+        mutation: mutation(key),
+    }
+}
+
+/// A BMC of a machine that is off. It answers a power-on only when `answer` allows it, and reports `asked` before.
+async fn slow_bmc(asked: Arc<Notify>, answer: Arc<Notify>) -> String {
+    use axum::Json;
+    use axum::routing::{get, post};
+    const SYSTEM: &str = "/redfish/v1/Systems/1";
+    let reset = format!("{SYSTEM}/Actions/ComputerSystem.Reset");
+    let is_on = Arc::new(AtomicBool::new(false));
+    let switched = Arc::clone(&is_on);
+    let link = |path: &str| serde_json::json!({"@odata.id": path});
+    let root = serde_json::json!({"Systems": link("/redfish/v1/Systems")});
+    let systems = serde_json::json!({"Members": [link(SYSTEM)]});
+    let target = serde_json::json!({"target": reset, "ResetType@Redfish.AllowableValues": ["On", "ForceOff"]});
+    let system = async move || {
+        let power = if is_on.load(Ordering::Relaxed) { "On" } else { "Off" };
+        Json(serde_json::json!({
+            "@odata.id": SYSTEM, "Id": "1", "PowerState": power, "Actions": {"#ComputerSystem.Reset": target}
+        }))
+    };
+    let switch_on = async move || {
+        asked.notify_one();
+        answer.notified().await;
+        switched.store(true, Ordering::Relaxed);
+        axum::http::StatusCode::NO_CONTENT
+    };
+    let app = axum::Router::new()
+        .route("/redfish/v1/", get(async || Json(root)))
+        .route("/redfish/v1/Systems", get(async || Json(systems)))
+        .route(SYSTEM, get(system))
+        .route(&reset, post(switch_on));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    format!("http://{address}")
+}
+
+#[tokio::test]
+async fn a_label_that_is_set_while_the_node_is_switched_on_does_not_end_the_power_on() {
+    let core = testing::core().await;
+    let (asked, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let record = node_of_bmc(&core, &slow_bmc(Arc::clone(&asked), Arc::clone(&answer)).await).await;
+    join(&core, "olga", "operator", "").await;
+    let mut olga = NodeServiceClient::new(as_member(&core, "olga"));
+    let nudge = Notify::new();
+    let power_on = Hardware.perform(&core, &record, Effect::PowerOn, &nudge);
+    let meanwhile = async {
+        asked.notified().await;
+        olga.update_node(update_request("u1", "metadata.labels", ""))
+            .await
+            .unwrap();
+        answer.notify_one();
+    };
+    let (done, ()) = tokio::join!(power_on, meanwhile);
+    assert_eq!(done.outcome, Outcome::Succeeded);
+    let labelled = core.store.node(&Scope::Site, &record.id).await.unwrap();
+    assert_eq!(labelled.labels["rack"], "r1");
+}
+
 #[tokio::test]
 async fn a_changed_label_keeps_the_client_of_the_bmc_and_a_changed_address_does_not() {
     let core = testing::core().await;
-    let mut record = testing::node("n1", State::Available, None);
-    record.spec.bmc_address = bmc().await;
-    record.spec.bmc_username = "root".into();
-    let sealed = core
-        .keys
-        .sealer
-        .seal(&"secret".to_owned().into(), &bmc_password_purpose(&record.id));
-    record.spec.bmc_password = sealed.unwrap();
-    testing::add(&core, &record).await;
+    let record = node_of_bmc(&core, &bmc().await).await;
     let used = core.bmcs.client(&record, &core.keys.sealer).await.unwrap();
     join(&core, "olga", "operator", "").await;
     let mut olga = NodeServiceClient::new(as_member(&core, "olga"));
     let mut update = async |key: &str, path: &str, address: &str| {
-        let node = v1::Node {
-            name: "nodes/n1".into(),
-            spec: Some(v1::NodeSpec {
-                bmc: Some(v1::Bmc {
-                    address: address.into(),
-                    ..v1::Bmc::default()
-                }),
-                ..v1::NodeSpec::default()
-            }),
-            metadata: Some(v1::Metadata {
-                labels: [("rack".to_owned(), "r1".to_owned())].into(),
-                ..v1::Metadata::default()
-            }),
-            ..v1::Node::default()
-        };
-        let request = v1::UpdateNodeRequest {
-            node: Some(node),
-            update_mask: Some(prost_types::FieldMask {
-                paths: vec![path.into()],
-            }),
-            mutation: mutation(key),
-        };
-        olga.update_node(request).await.unwrap();
+        olga.update_node(update_request(key, path, address)).await.unwrap();
     };
     update("u1", "metadata.labels", "").await;
     assert_eq!(core.bmcs.count().await, 1);
