@@ -249,10 +249,65 @@ fn drift(record: &NodeRecord, rows: &[SettingRow], now: Timestamp) -> EventRow {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use rackwright_ground::testing;
     use rackwright_lifecycle::State;
+    use tracing::field::{Field, Visit};
+    use tracing::span;
 
     use super::*;
+
+    /// The statements that the store has run.
+    #[derive(Debug, Clone, Default)]
+    struct Statements(Arc<Mutex<Vec<String>>>);
+
+    impl Statements {
+        fn take(&self) -> Vec<String> {
+            std::mem::take(&mut *self.0.lock().unwrap())
+        }
+    }
+
+    impl Visit for &Statements {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            if field.name() == "sql" {
+                self.0.lock().unwrap().push(format!("{value:?}"));
+            }
+        }
+    }
+
+    impl tracing::Subscriber for Statements {
+        fn enabled(&self, of: &tracing::Metadata<'_>) -> bool {
+            of.target() == "rackwright_store::sql" && *of.level() == tracing::Level::TRACE
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            let mut statements = self;
+            event.record(&mut statements);
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    fn watch_of(core: &Arc<Core>) -> Watch {
+        Watch {
+            core: Arc::clone(core),
+            interval_us: seconds(64_000),
+            listed: None,
+            next: HashMap::new(),
+            queue: DueQueue::default(),
+        }
+    }
 
     fn want(core: &Core, nodes: &[&str]) {
         let settings = Arc::new(WantedSettings::default());
@@ -274,13 +329,7 @@ mod tests {
         let core = testing::core().await;
         want(&core, &["n1", "n2"]);
         testing::add(&core, &testing::node("n1", State::Available, None)).await;
-        let mut watch = Watch {
-            core: (*core).clone(),
-            interval_us: seconds(64_000),
-            listed: None,
-            next: HashMap::new(),
-            queue: DueQueue::default(),
-        };
+        let mut watch = watch_of(&core);
         let mut looks = Readings::default();
         watch.begin(&mut looks).await.unwrap();
         assert_eq!(known(&watch), ["n1"]);
@@ -300,11 +349,42 @@ mod tests {
         watch.begin(&mut looks).await.unwrap();
         watch.begin(&mut looks).await.unwrap();
         assert_eq!((looks.len(), watch.next["n1"].round), (1, 1));
+
         looks.shutdown().await;
 
         // Another site makes a new list at once.
         want(&core, &["n2"]);
         watch.begin(&mut looks).await.unwrap();
         assert_eq!(known(&watch), ["n2"]);
+    }
+
+    #[tokio::test]
+    async fn the_cost_of_a_tick_does_not_depend_on_the_number_of_nodes() {
+        let statements = Statements::default();
+        tracing::subscriber::set_global_default(statements.clone()).unwrap();
+        let mut ticks = Vec::new();
+        for count in [2, 200] {
+            let core = testing::core().await;
+            let names: Vec<String> = (0..count).map(|n| format!("n{n}")).collect();
+            want(&core, &names.iter().map(String::as_str).collect::<Vec<_>>());
+            let mut tx = core.store.write().await.unwrap();
+            for name in &names {
+                tx.insert_node(&testing::node(name, State::Available, None))
+                    .await
+                    .unwrap();
+            }
+            tx.commit().await.unwrap();
+            let (mut watch, mut looks) = (watch_of(&core), Readings::default());
+            watch.begin(&mut looks).await.unwrap();
+            assert_eq!(known(&watch).len(), count);
+            let listing = statements.take();
+            assert!(listing.iter().any(|sql| sql.contains("FROM nodes")), "{listing:?}");
+            watch.begin(&mut looks).await.unwrap();
+            ticks.push(statements.take());
+        }
+        // The tick reads the living replicas, and no node.
+        assert_eq!(ticks[0], ticks[1]);
+        assert_eq!(ticks[0].len(), 1, "{ticks:?}");
+        assert!(ticks[0][0].contains("FROM replicas"), "{ticks:?}");
     }
 }
