@@ -225,6 +225,27 @@ async fn two_replicas_share_the_nodes_and_the_survivor_takes_all() {
     assert_eq!(core.watch.watched(), 40);
 }
 
+#[tokio::test]
+async fn a_node_is_looked_at_again_after_a_look_that_panicked() {
+    async fn panics() -> LookOutcome {
+        panic!("an unexpected body")
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let core = core(dir.path(), "{interval_s: 60, streams: 0}").await;
+    let mut watch = Watch::new(core);
+    let id: Id = "n1".into();
+    watch.schedule.found(&id, clock::now());
+    let in_an_hour = || clock::now().plus(seconds(3600));
+    assert_eq!(watch.schedule.take(in_an_hour(), 9), ["n1"]);
+    assert_eq!(watch.schedule.take(in_an_hour(), 9), [""; 0], "the look is in progress");
+    watch.ended(id, tokio::spawn(panics()).await).await;
+    assert_eq!(
+        watch.schedule.take(in_an_hour(), 9),
+        ["n1"],
+        "it would never be looked at again"
+    );
+}
+
 async fn kinds(core: &Core) -> Vec<String> {
     let events = core.store.events(&Scope::Site, 0, "nodes/n1", 100).await.unwrap();
     events.into_iter().map(|event| event.kind.to_string()).collect()

@@ -358,6 +358,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_scan_ends_although_the_reading_of_a_switch_panicked() {
+        async fn panics() -> Result<SwitchReading, String> {
+            panic!("an unexpected table")
+        }
+        let core = testing::core_with(SETTINGS).await;
+        let mut watch = Watch::new((*core).clone());
+        watch.begin_scan().await.unwrap();
+        assert!(watch.scan.is_some());
+        watch.ended("leaf-1".into(), tokio::spawn(panics()).await).await;
+        assert!(watch.scan.is_none(), "no further scan would begin");
+        let scope = rackwright_store::Scope::Site;
+        let events = core.store.events(&scope, 0, "switches/leaf-1", 9).await.unwrap();
+        let messages: Vec<&str> = events.iter().map(|event| event.message.as_str()).collect();
+        let [message] = messages[..] else {
+            panic!("{messages:?}")
+        };
+        assert!(message.contains("the reading panicked"), "{message}");
+    }
+
+    #[tokio::test]
     async fn a_vlan_is_free_when_no_machine_port_carries_it() {
         let core = testing::core_with(SETTINGS).await;
         let mut tx = core.store.write().await.unwrap();

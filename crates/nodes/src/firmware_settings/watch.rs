@@ -350,7 +350,16 @@ mod tests {
         watch.begin(&mut looks).await.unwrap();
         assert_eq!((looks.len(), watch.next["n1"].round), (1, 1));
 
+        // So does one whose reading panicked.
+        async fn panics() -> bool {
+            panic!("an unexpected body")
+        }
         looks.shutdown().await;
+        looks.begin("n1".into(), panics());
+        let (panicked, outcome) = looks.next().await.unwrap();
+        assert!(outcome.is_err());
+        watch.ended(panicked, outcome).await;
+        assert_eq!(known(&watch), ["n1", "n2"], "it would never be read again");
 
         // Another site makes a new list at once.
         want(&core, &["n2"]);
