@@ -1,4 +1,4 @@
-//! The floors inside the crates of the features, as data: which module may use which. `docs/architecture.md` gives the
+//! The floors inside the crates of the daemon, as data: which module may use which. `docs/architecture.md` gives the
 //! reasons.
 //!
 //! The test reads the sources. Code under `#[cfg(test)]` may use anything.
@@ -8,6 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
+
+#[path = "floors/files.rs"]
+mod files;
 
 /// The floors of one crate.
 struct Crate {
@@ -106,6 +109,74 @@ const CRATES: &[Crate] = &[
         largest_cycle: 3,
     },
     Crate {
+        name: "grpc",
+        floors: &[
+            (
+                "connections, callers and their rights",
+                &[
+                    "access",
+                    "audited",
+                    "caller",
+                    "connection",
+                    "grants",
+                    "http1",
+                    "paused",
+                    "traced",
+                ],
+            ),
+            (
+                "translation between messages and records",
+                &[
+                    "convert",
+                    "customer_view",
+                    "enrolment",
+                    "erase_chain",
+                    "explain",
+                    "fabric",
+                    "fleet",
+                    "health",
+                    "names",
+                    "site_files",
+                    "topology",
+                ],
+            ),
+            (
+                "steps that several services share",
+                &["call", "doubts", "watch", "windows"],
+            ),
+            (
+                "services",
+                &[
+                    "agents",
+                    "audit",
+                    "auth",
+                    "bmc",
+                    "boot",
+                    "clusters",
+                    "console",
+                    "control",
+                    "credentials",
+                    "device_login",
+                    "discovery",
+                    "events",
+                    "firmware",
+                    "images",
+                    "members",
+                    "metering",
+                    "nodes",
+                    "operations",
+                    "power",
+                    "sessions",
+                    "settings",
+                    "sites",
+                    "web",
+                ],
+            ),
+        ],
+        shared: &[],
+        largest_cycle: 2,
+    },
+    Crate {
         name: "control",
         floors: &[
             (
@@ -152,10 +223,14 @@ fn named_path(attribute: &syn::Attribute) -> Option<String> {
         .then(|| file.value().trim_end_matches(".rs").to_owned())
 }
 
-/// The modules that one file uses by `crate::`, and the files of its test modules.
+/// The items that one file uses, and the files of its test modules.
 #[derive(Default)]
 struct Uses {
-    modules: BTreeSet<String>,
+    /// The module that is visited: its path below the crate.
+    module: Vec<String>,
+    /// Used items: their paths below the crate. A path that begins with another crate is noted as if it began with a module
+    /// below the visited one; there is no such module.
+    paths: BTreeSet<Vec<String>>,
     /// Names of test modules in separate files.
     test_files: BTreeSet<String>,
     /// Test modules with a file name in `#[path]`.
@@ -163,28 +238,64 @@ struct Uses {
 }
 
 impl Uses {
-    fn tree(&mut self, tree: &syn::UseTree, is_inside: bool) {
-        match tree {
-            syn::UseTree::Path(path) if path.ident == "crate" => self.tree(&path.tree, true),
-            syn::UseTree::Path(path) if is_inside => drop(self.modules.insert(path.ident.to_string())),
-            syn::UseTree::Name(name) if is_inside => drop(self.modules.insert(name.ident.to_string())),
-            syn::UseTree::Rename(name) if is_inside => drop(self.modules.insert(name.ident.to_string())),
-            syn::UseTree::Group(group) => group.items.iter().for_each(|item| self.tree(item, is_inside)),
-            _ => {}
+    fn of(module: Vec<String>, file: &syn::File) -> Self {
+        let mut uses = Self {
+            module,
+            ..Self::default()
+        };
+        uses.visit_file(file);
+        uses
+    }
+
+    fn note(&mut self, written: &[String]) {
+        let mut written = written.iter().map(String::as_str).peekable();
+        let mut path = self.module.clone();
+        if written.next_if_eq(&"crate").is_some() {
+            path.clear();
         }
+        while let Some(step) = written.next_if(|step| ["self", "super"].contains(step)) {
+            if step == "super" {
+                path.pop();
+            }
+        }
+        path.extend(written.map(str::to_owned));
+        self.paths.insert(path);
+    }
+
+    fn tree(&mut self, tree: &syn::UseTree, before: &[String]) {
+        let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
+        match tree {
+            syn::UseTree::Path(path) => self.tree(&path.tree, &with(&path.ident)),
+            syn::UseTree::Name(name) if name.ident == "self" => self.note(before),
+            syn::UseTree::Name(name) => self.note(&with(&name.ident)),
+            syn::UseTree::Rename(name) => self.note(&with(&name.ident)),
+            syn::UseTree::Glob(_) => self.note(before),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|item| self.tree(item, before)),
+        }
+    }
+
+    /// The top modules of the crate that the file uses.
+    fn modules(&self) -> BTreeSet<&str> {
+        self.paths
+            .iter()
+            .filter_map(|path| path.first())
+            .map(String::as_str)
+            .collect()
     }
 }
 
 impl<'ast> Visit<'ast> for Uses {
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         if !is_test(&item.attrs) {
-            self.tree(&item.tree, false);
+            self.tree(&item.tree, &[]);
         }
     }
 
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if !is_test(&item.attrs) {
+            self.module.push(item.ident.to_string());
             visit::visit_item_mod(self, item);
+            self.module.pop();
         } else if let Some(path) = item.attrs.iter().find_map(named_path) {
             self.test_paths.insert(path);
         } else if item.content.is_none() {
@@ -199,35 +310,37 @@ impl<'ast> Visit<'ast> for Uses {
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let mut segments = path.segments.iter();
-        if segments.next().is_some_and(|first| first.ident == "crate")
-            && let Some(module) = segments.next()
-        {
-            self.modules.insert(module.ident.to_string());
+        let written: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        if written.len() > 1 {
+            self.note(&written);
         }
         visit::visit_path(self, path);
     }
 }
 
-/// The modules of a crate that each top-level module uses.
-fn arrows(name: &str) -> BTreeMap<String, BTreeSet<String>> {
+/// A file of a crate that is no test.
+struct Product {
+    path: PathBuf,
+    uses: Uses,
+}
+
+/// The files of a crate without those of its tests, and without its programs in `bin`.
+fn product(name: &str) -> Vec<Product> {
     let sources = sources(name);
-    let (mut found, mut tests): (Vec<(PathBuf, Uses)>, BTreeSet<PathBuf>) = Default::default();
+    let (mut found, mut tests): (Vec<Product>, BTreeSet<PathBuf>) = Default::default();
     let mut folders = vec![sources.clone()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder of sources") {
             let path = entry.expect("an entry of a folder").path();
             if path.is_dir() {
-                folders.push(path);
+                folders.extend(Some(path).filter(|path| *path != sources.join("bin")));
                 continue;
             }
             if path.extension().is_none_or(|extension| extension != "rs") {
                 continue;
             }
             let text = fs::read_to_string(&path).expect("a source file");
-            let file = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            let mut uses = Uses::default();
-            uses.visit_file(&file);
+            let syntax = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             let is_root = ["mod", "lib", "main"]
                 .iter()
                 .any(|name| path.file_stem().is_some_and(|stem| stem == *name));
@@ -236,30 +349,29 @@ fn arrows(name: &str) -> BTreeMap<String, BTreeSet<String>> {
             } else {
                 path.with_extension("")
             };
+            let module = below.strip_prefix(&sources).expect("a file of the crate").iter();
+            let module = module.map(|part| part.to_string_lossy().into_owned()).collect();
+            let uses = Uses::of(module, &syntax);
             tests.extend(uses.test_files.iter().map(|name| below.join(name)));
             tests.extend(uses.test_paths.iter().map(|name| folder.join(name)));
-            found.push((path, uses));
+            found.push(Product { path, uses });
         }
     }
+    found.retain(|one| {
+        let is_of = |test: &PathBuf| one.path.starts_with(test) || one.path.with_extension("") == *test;
+        !tests.iter().any(is_of)
+    });
+    found
+}
+
+/// The modules of a crate that each top module uses.
+fn arrows(name: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut arrows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (path, uses) in found {
-        if tests
-            .iter()
-            .any(|test| path.starts_with(test) || path.with_extension("") == *test)
-        {
-            continue;
-        }
-        let inside = path.strip_prefix(&sources).expect("a file of the crate");
-        let top = inside
-            .components()
-            .next()
-            .expect("a name")
-            .as_os_str()
-            .to_string_lossy();
-        let top = top.trim_end_matches(".rs").to_owned();
-        if top != "lib" && top != "main" {
-            let others: Vec<String> = uses.modules.into_iter().filter(|module| *module != top).collect();
-            arrows.entry(top).or_default().extend(others);
+    for Product { uses, .. } in product(name) {
+        if let Some(top) = uses.module.first() {
+            let others = uses.modules().into_iter().filter(|module| module != top);
+            let others: Vec<String> = others.map(str::to_owned).collect();
+            arrows.entry(top.clone()).or_default().extend(others);
         }
     }
     arrows
@@ -349,12 +461,13 @@ fn cycles_of_modules_do_not_grow() {
 
 #[test]
 fn arrows_and_cycles_are_found() {
-    let mut uses = Uses::default();
     let file = syn::parse_file(
-        "use crate::{a, b::c as d}; fn f() { crate::e::g(); } #[cfg(test)] mod tests { use crate::h; } #[cfg(test)] mod more;",
+        "use crate::{a, b::c as d}; use super::i::*; fn f() { crate::e::g(); } mod j { use super::k; } \
+         #[cfg(test)] mod tests { use crate::h; } #[cfg(test)] mod more;",
     );
-    uses.visit_file(&file.expect("Rust"));
-    assert_eq!(uses.modules.iter().collect::<Vec<_>>(), ["a", "b", "e"]);
+    let uses = Uses::of(vec!["own".to_owned()], &file.expect("Rust"));
+    assert_eq!(uses.modules(), BTreeSet::from(["a", "b", "e", "i", "own"]));
+    assert!(uses.paths.contains(&["own".to_owned(), "k".to_owned()][..]));
     assert_eq!(uses.test_files.iter().collect::<Vec<_>>(), ["more"]);
     let arrow = |from: &str, to: &[&str]| (from.to_owned(), to.iter().map(|t| (*t).to_owned()).collect());
     let made_up = BTreeMap::from([

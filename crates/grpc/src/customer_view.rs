@@ -19,6 +19,10 @@ use super::names;
 /// Replaces a text for operators.
 const ASK: &str =
     "the operation failed; the reports of the nodes show failed checks; for other causes, ask the site's operators";
+/// Fields of the site's filter over nodes.
+const SITE_NODE_FILTER: &[&str] = &[
+    "state", "health", "power", "agent", "name", "sku", "customer", "cluster", "image", "wait", "labels",
+];
 /// Fields of a customer's filter over nodes. Labels are hidden, so a filter must not search them.
 pub const NODE_FILTER: &[&str] = &["state", "power", "agent", "name", "sku", "cluster", "image"];
 
@@ -26,7 +30,7 @@ pub const NODE_FILTER: &[&str] = &["state", "power", "agent", "name", "sku", "cl
 #[must_use]
 pub fn node_filter(scope: &Scope) -> &'static [&'static str] {
     match scope {
-        Scope::Site => super::nodes::FILTER_FIELDS,
+        Scope::Site => SITE_NODE_FILTER,
         Scope::Customer(_) => NODE_FILTER,
     }
 }

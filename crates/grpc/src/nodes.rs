@@ -29,10 +29,6 @@ use super::call::{MutatingCall, SideChanges};
 use super::names::Pages;
 use super::{caller, convert, customer_view, doubts, enrolment, erase_chain, explain, fleet, names, watch};
 
-/// Fields that a filter over nodes may use.
-pub const FILTER_FIELDS: &[&str] = &[
-    "state", "health", "power", "agent", "name", "sku", "customer", "cluster", "image", "wait", "labels",
-];
 /// Most nodes enrolled with one call.
 const BATCH_MAX: usize = 1000;
 
