@@ -11,6 +11,8 @@ use syn::visit::{self, Visit};
 
 #[path = "floors/files.rs"]
 mod files;
+#[path = "floors/reasons.rs"]
+mod reasons;
 
 /// The floors of one crate.
 struct Crate {
@@ -321,6 +323,7 @@ impl<'ast> Visit<'ast> for Uses {
 /// A file of a crate that is no test.
 struct Product {
     path: PathBuf,
+    syntax: syn::File,
     uses: Uses,
 }
 
@@ -354,7 +357,7 @@ fn product(name: &str) -> Vec<Product> {
             let uses = Uses::of(module, &syntax);
             tests.extend(uses.test_files.iter().map(|name| below.join(name)));
             tests.extend(uses.test_paths.iter().map(|name| folder.join(name)));
-            found.push(Product { path, uses });
+            found.push(Product { path, syntax, uses });
         }
     }
     found.retain(|one| {

@@ -131,7 +131,7 @@ impl Clusters {
         }
         let member = |(node, member): (&rackwright_store::NodeRecord, &rackwright_lifecycle::cluster::Member)| {
             let reason = match &member.standing {
-                Standing::Lost(why) => why.clone(),
+                Standing::Lost(loss) => loss.to_string(),
                 _ => member
                     .impaired
                     .as_ref()

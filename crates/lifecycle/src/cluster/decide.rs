@@ -203,7 +203,7 @@ impl Ctx<'_> {
     pub(super) fn out_of_order_of(&self, is_one: impl Fn(&Member) -> bool) -> Option<(NodeId, String)> {
         self.staying().filter(|member| is_one(member)).find_map(|member| {
             let why = match &member.standing {
-                Standing::Lost(why) => why.clone(),
+                Standing::Lost(loss) => loss.to_string(),
                 Standing::Freed | Standing::Leaving => "the node was removed from the cluster".to_owned(),
                 Standing::Checked if let Some(why) = overdue_link(member) => why,
                 Standing::Checked if self.has_failed(&member.node) => self.network_fault(&member.node),

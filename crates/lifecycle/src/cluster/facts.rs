@@ -1,6 +1,7 @@
 //! The inputs of decisions about a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -121,12 +122,30 @@ pub enum Standing {
     Checked,
     /// In use by its customer.
     HandedOver,
-    /// Out of order, with the reason.
-    Lost(String),
+    /// Out of order.
+    Lost(Loss),
     /// Being erased.
     Leaving,
     /// No longer the cluster's.
     Freed,
+}
+
+/// Why a node is out of order: its state, and the reason of the state. The words are made where they are shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// Failed, quarantined, or in maintenance.
+    pub state: NodeState,
+    /// The reason of the state; may be empty.
+    pub reason: String,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason.as_str() {
+            "" => write!(f, "{}", self.state),
+            reason => write!(f, "{}: {reason}", self.state),
+        }
+    }
 }
 
 impl Standing {
@@ -174,10 +193,10 @@ pub fn standing(cluster: &ClusterId, node: &Node, wait: &NodeWait, reason: &str)
     }
     match state {
         NodeState::Failed if node.wanted.retry => Standing::Coming,
-        NodeState::Failed | NodeState::Quarantined | NodeState::Maintenance => {
-            let because = if reason.is_empty() { "" } else { ": " };
-            Standing::Lost(format!("{state}{because}{reason}"))
-        }
+        NodeState::Failed | NodeState::Quarantined | NodeState::Maintenance => Standing::Lost(Loss {
+            state,
+            reason: reason.to_owned(),
+        }),
         NodeState::Reclaiming => Standing::Leaving,
         // Otherwise another image is wanted on it.
         NodeState::Active if claim.handed_over == Some(claim.deployment) => Standing::HandedOver,

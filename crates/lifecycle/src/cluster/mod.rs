@@ -16,7 +16,7 @@ mod wait;
 pub use chart::{CHART, Edge, Row, State, mermaid};
 pub use decide::{BUILD_DEADLINE_MIN, Decision, Effect, LINK_GRACE_S, NOTICES_S, SWAP_PAUSE_S, decide};
 pub use facts::{
-    Cluster, Facts, Impaired, Member, Network, NewPort, Obstacle, Partition, Rollout, Standing, Swap, Wanted,
+    Cluster, Facts, Impaired, Loss, Member, Network, NewPort, Obstacle, Partition, Rollout, Standing, Swap, Wanted,
     has_failed, member, standing,
 };
 pub use wait::{Wait, WaitKind};

@@ -59,7 +59,7 @@ impl Ctx<'_> {
         let (failures, allowed) = (failed.len() + rollout.failed as usize, rollout.max_failures as usize);
         let last = failed.last().filter(|_| failures > allowed)?;
         let because = match &last.standing {
-            Standing::Lost(why) => format!(" ({why})"),
+            Standing::Lost(loss) => format!(" ({loss})"),
             _ => String::new(),
         };
         let nodes = if failures == 1 { "node" } else { "nodes" };

@@ -3,10 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::chart::State as NodeState;
 use crate::ids::NodeId;
 use crate::time::Timestamp;
 
 const NOW: Timestamp = Timestamp(1_000_000_000_000);
+
+fn lost(state: NodeState, reason: &str) -> Standing {
+    let reason = reason.to_owned();
+    Standing::Lost(Loss { state, reason })
+}
 
 /// A simulated cluster.
 struct Play {
@@ -116,7 +122,7 @@ impl Play {
         };
         let fails = (self.bad)(member.node.as_str(), member.build);
         member.standing = match (fails, member.is_new) {
-            (true, _) => Standing::Lost("failed: it does not boot".into()),
+            (true, _) => lost(NodeState::Failed, "it does not boot"),
             (false, true) => Standing::Checked,
             (false, false) => Standing::HandedOver,
         };
@@ -374,7 +380,7 @@ fn a_held_or_later_failed_node_does_not_count_against_the_image() {
         let mut play = Play::new(8, 4, rollout.clone());
         play.free = free;
         play.members[0].build = 2;
-        play.members[0].standing = Standing::Lost("maintenance: a fan".into());
+        play.members[0].standing = lost(NodeState::Maintenance, "a fan");
         play.members[0].is_writable = false;
         let why = play.run();
         assert_eq!((play.stopped.clone(), play.replaced), (None, free), "{why:?}");
@@ -389,7 +395,7 @@ fn nodes_that_are_checked_are_handed_over_though_another_finds_no_successor() {
     let mut play = Play::new(4, 4, rollout(1, true));
     play.cluster.rollout = None;
     play.cluster.state = State::Degraded;
-    play.members[0].standing = Standing::Lost("failed".into());
+    play.members[0].standing = lost(NodeState::Failed, "");
     play.members[1].standing = Standing::Checked;
     play.members[1].is_new = true;
     let why = play.run();

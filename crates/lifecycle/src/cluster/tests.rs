@@ -52,6 +52,11 @@ fn let_hand_over(nodes: &[usize]) -> Decision {
     Decision::Act(Effect::LetHandOver(names.collect()))
 }
 
+fn lost(state: NodeState, reason: &str) -> Standing {
+    let reason = reason.to_owned();
+    Standing::Lost(Loss { state, reason })
+}
+
 const COMING: Standing = Standing::Coming;
 const CHECKED: Standing = Standing::Checked;
 const ACTIVE: Standing = Standing::HandedOver;
@@ -84,7 +89,7 @@ fn nothing_is_handed_over_before_every_node_is_checked_and_the_partition_proven(
 
 #[test]
 fn a_lost_node_is_replaced_and_not_looked_for_without_a_pause() {
-    let lost = Standing::Lost("failed: no disk".into());
+    let lost = lost(NodeState::Failed, "no disk");
     let mut facts = facts(&[CHECKED, lost], Partition::Proven);
     let replace = Decision::Act(Effect::Replace {
         node: "n1".into(),
@@ -339,7 +344,7 @@ fn the_standing_of_a_node_follows_from_state_and_claim() {
     assert_eq!(of(NodeState::Available, None, &rests), Standing::Freed);
     assert_eq!(
         standing(&"a".into(), &node(NodeState::Failed, Some(&ours)), &rests, "no disk"),
-        Standing::Lost("failed: no disk".into())
+        lost(NodeState::Failed, "no disk")
     );
     let mut let_go = ours.clone();
     let_go.cluster.as_mut().unwrap().let_go = Some(NOW);
