@@ -14,7 +14,7 @@
 //! outside, and forwards signals.
 
 use super::state::StateDir;
-use super::{LabError, doctor, network};
+use super::{LabError, network, requirements};
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -176,7 +176,7 @@ fn lock(link: &Link) -> MutexGuard<'_, Option<UnixStream>> {
 }
 
 fn outside(reentry: Reentry<'_>, prepare: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<Outcome, LabError> {
-    doctor::require_namespace()?;
+    requirements::require_namespace()?;
     let state = StateDir::create()?;
     let socket = state.path().join(SOCKET);
     let listener = UnixListener::bind(&socket).map_err(LabError::file("listen on", &socket))?;

@@ -7,7 +7,7 @@
 //! ```
 
 use super::machine::Machine;
-use super::{BootEnabled, BootOverride, BootTarget, LabError, PowerState, ResetType, SERVER_IPV4, doctor};
+use super::{BootEnabled, BootOverride, BootTarget, LabError, PowerState, ResetType, SERVER_IPV4, requirements};
 use secrecy::{ExposeSecret, SecretString};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -70,7 +70,7 @@ impl Machine {
     /// # Errors
     /// [`LabError::Missing`] without `ipmi_sim`, [`LabError::File`], [`LabError::Machine`] if the BMC does not start.
     pub async fn start_ipmi(&self) -> Result<IpmiBmc, LabError> {
-        doctor::require_ipmi()?;
+        requirements::require_ipmi()?;
         let failed = |detail: String| self.failed_ipmi(detail);
         let dir = self.run_dir().join("ipmi");
         fs::create_dir_all(&dir).map_err(LabError::file("create", &dir))?;

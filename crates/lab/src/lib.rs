@@ -24,7 +24,6 @@
 mod accelerator;
 mod actor;
 mod config;
-mod doctor;
 mod enter;
 mod error;
 mod file;
@@ -37,12 +36,12 @@ mod nvram;
 mod process;
 mod qemu;
 mod qmp;
+mod requirements;
 mod start;
 mod state;
 
 pub use accelerator::Accelerator;
 pub use config::{Consoles, DiskKind, Firmware, LabConfig, NetworkRom};
-pub use doctor::{Check, examine};
 pub use enter::{Entered, Namespace, Outcome, Reentry, enter, enter_with, run_test};
 pub use error::LabError;
 pub use file::{BmcEntry, DiskEntry, LabFile, MachineEntry};
@@ -52,4 +51,5 @@ pub use network::{BRIDGE, SERVER_IPV4, SERVER_IPV6};
 pub use rackwright_sim_bmc::{
     BmcError, BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType, install_crypto,
 };
+pub use requirements::{Check, examine};
 pub use start::Lab;

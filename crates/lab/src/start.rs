@@ -7,7 +7,7 @@ use super::file::LabFile;
 use super::host::LabHost;
 use super::machine::{BmcAccess, Inner, Machine};
 use super::qemu::{Drive, DriveBus, Hardware};
-use super::{Accelerator, LabError, SERVER_IPV4, doctor, network, state};
+use super::{Accelerator, LabError, SERVER_IPV4, network, requirements, state};
 use rackwright_sim_bmc::{self as bmc, BmcError, ConsoleKind, Faults, random};
 use ring::rand::SecureRandom;
 use secrecy::SecretString;
@@ -40,7 +40,7 @@ impl Lab {
     /// running in this namespace), [`LabError::Bmc`].
     pub async fn start(namespace: &Namespace, config: LabConfig) -> Result<Self, LabError> {
         config.check()?;
-        doctor::require_machines(config.firmware, config.tpm)?;
+        requirements::require_machines(config.firmware, config.tpm)?;
         let claim = config.dir.as_deref().map(state::claim).transpose()?;
         let accelerator = Accelerator::probe().await;
         network::add_taps(config.machines)?;

@@ -7,8 +7,8 @@
 //! `rejected_methods`, and the next method is tried. If all methods fail, the drive is not erased: the error is
 //! `erase-not-proven` if a method claimed success, otherwise `erase-unsupported`.
 
-pub mod board;
 pub mod passes;
+pub mod progress;
 pub mod proof;
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::drives::hidden::{self, HiddenArea};
 use crate::drives::{self, DriveFacts, Drives, MethodError, RawDrive, method_name};
 use crate::jobs::control::{JobControl, StopReason};
 use crate::jobs::job_error;
-use board::{DriveProgress, ProgressBoard};
+use progress::{CombinedProgress, DriveProgress};
 use proof::Samples;
 
 /// Default number of samples read back per drive of a real machine, if the job specifies none.
@@ -106,10 +106,10 @@ pub fn erase(drives: &dyn Drives, job: &EraseDrives, control: &JobControl) -> Re
     for facts in &targets {
         groups.entry(&facts.controller).or_default().push(facts);
     }
-    let board = ProgressBoard::new(control, targets.iter().map(|facts| facts.drive.name.as_str()));
+    let combined = CombinedProgress::new(control, targets.iter().map(|facts| facts.drive.name.as_str()));
     let outcomes: Vec<(&DriveFacts, Result<DriveErase, DriveFailure>)> = std::thread::scope(|scope| {
         let one = |facts| {
-            let progress = board.progress(facts, control);
+            let progress = combined.progress(facts, control);
             (facts, erase_one(drives, facts, &hidden, samples, &progress))
         };
         let threads: Vec<_> = groups

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rackwright_api::v1::EraseMethod;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
-use super::board::DriveProgress;
+use super::progress::DriveProgress;
 use crate::drives::aligned::Aligned;
 use crate::drives::{MethodError, RawDrive};
 

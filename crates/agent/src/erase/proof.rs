@@ -5,7 +5,7 @@ use std::io;
 
 use rackwright_api::v1::EraseMethod;
 
-use super::board::DriveProgress;
+use super::progress::DriveProgress;
 use crate::drives::aligned::Aligned;
 use crate::drives::{MethodError, RawDrive};
 

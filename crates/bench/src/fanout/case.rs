@@ -19,9 +19,9 @@ use super::image::Image;
 use super::keys::{self, GENERATION, SiteKeys};
 use super::network::{Crossed, Host, Layout, Namespace, Network};
 use super::origin::{self, Origin};
+use super::other_programs;
 use super::plane::{Plane, PlaneSettings};
 use super::process::AgentProcess;
-use super::rivals;
 use crate::meter::Process;
 
 const PORT: u16 = 8470;
@@ -107,7 +107,7 @@ pub struct Outcome {
 struct Servers {
     origin: Origin,
     control: Plane,
-    _caches: Vec<rivals::Cache>,
+    _caches: Vec<other_programs::Cache>,
     store_urls: Vec<String>,
 }
 
@@ -142,7 +142,7 @@ impl Case {
         let servers = self.servers(stage, network, folder).await?;
         let (seed, agents) = match self.way {
             Way::BitTorrent => {
-                let (seed, agents) = rivals::torrents(network, &self.image, folder).await?;
+                let (seed, agents) = other_programs::torrents(network, &self.image, folder).await?;
                 (Some(seed), agents)
             }
             _ => (None, self.agents(stage, network, &servers, folder).await?),
@@ -191,7 +191,7 @@ impl Case {
         if self.way == Way::Caches {
             for (number, host) in network.caches.iter().enumerate() {
                 let folder = folder.join(format!("cache-{number}"));
-                caches.push(rivals::Cache::start(host, &folder, keys, &origin.url).await?);
+                caches.push(other_programs::Cache::start(host, &folder, keys, &origin.url).await?);
             }
         }
         let store_urls = match &*caches {

@@ -6,7 +6,7 @@
 //! | `image`, `drive` | the image, and the comparison of drives with it |
 //! | `keys`, `plane`, `origin` | keys, control plane and image server of a site |
 //! | `agent`, `process` | the process of an agent, from inside and from outside |
-//! | `rivals` | nginx and libtorrent |
+//! | `other_programs` | nginx and libtorrent |
 //! | `case`, `report` | one case, and its line |
 //!
 //! The program runs itself again in namespaces of its own: nothing in them outlives it, and no link of this computer is
@@ -20,10 +20,10 @@ mod image;
 mod keys;
 mod network;
 mod origin;
+mod other_programs;
 mod plane;
 mod process;
 mod report;
-mod rivals;
 
 use std::env;
 use std::ffi::OsString;
@@ -149,7 +149,7 @@ impl<'a> Bench<'a> {
         self.link().await.map_err(failed)?;
         for case in self.args.cases.clone() {
             let failed = |error| CliError::io(format!("measure the case {case:?}"), error);
-            if case == CaseArg::Bittorrent && !rivals::has_torrent().await {
+            if case == CaseArg::Bittorrent && !other_programs::has_torrent().await {
                 let why = "not available: Debian package python3-libtorrent";
                 self.print(&NotAvailable::new("bittorrent", why))?;
                 continue;

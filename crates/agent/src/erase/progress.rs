@@ -15,13 +15,13 @@ struct Row {
 
 /// One row per drive.
 #[derive(Debug)]
-pub struct ProgressBoard<'a> {
+pub struct CombinedProgress<'a> {
     control: &'a JobControl,
     rows: Mutex<BTreeMap<String, Row>>,
 }
 
-impl<'a> ProgressBoard<'a> {
-    /// Creates a board for the drives with these names.
+impl<'a> CombinedProgress<'a> {
+    /// The progress of the drives with these names.
     pub fn new<'n>(control: &'a JobControl, names: impl Iterator<Item = &'n str>) -> Self {
         let rows = names.map(|name| (name.to_owned(), Row::default())).collect();
         Self {
@@ -30,10 +30,10 @@ impl<'a> ProgressBoard<'a> {
         }
     }
 
-    /// Returns the row of a drive.
+    /// The row of a drive.
     pub fn progress(&'a self, facts: &DriveFacts, control: &'a JobControl) -> DriveProgress<'a> {
         DriveProgress {
-            board: self,
+            combined: self,
             name: facts.drive.name.clone(),
             control,
         }
@@ -58,7 +58,7 @@ impl<'a> ProgressBoard<'a> {
 /// The row of one drive.
 #[derive(Debug)]
 pub struct DriveProgress<'a> {
-    board: &'a ProgressBoard<'a>,
+    combined: &'a CombinedProgress<'a>,
     name: String,
     control: &'a JobControl,
 }
@@ -66,7 +66,7 @@ pub struct DriveProgress<'a> {
 impl DriveProgress<'_> {
     /// Starts a step of `total` bytes; 0 if the step has no measure.
     pub fn step(&self, step: impl Into<String>, total: u64) {
-        self.board.set(&self.name, |row| {
+        self.combined.set(&self.name, |row| {
             *row = Row {
                 step: step.into(),
                 done: 0,
@@ -77,7 +77,7 @@ impl DriveProgress<'_> {
 
     /// Reports bytes of the step done since the last call.
     pub fn advance(&self, bytes: u64) {
-        self.board
+        self.combined
             .set(&self.name, |row| row.done = row.done.saturating_add(bytes));
     }
 
