@@ -226,6 +226,16 @@ fn prometheus_reads_the_metrics_and_understands_panels_and_alerts() {
                 assert_eq!(rule["state"], "inactive", "nothing is wrong here: {rule}");
             }
 
+            // A certificate in the place of a former one is used without a restart.
+            let is = |up: u8| {
+                let found = ask("query", Some(&format!("up{{job=\"rackwright\"}} == {up}")))?;
+                (found["data"]["result"].as_array()?.len() == 1).then_some(())
+            };
+            site.cli(["member", "revoke", "prometheus"]);
+            until("the end of the former certificate", || is(0)).await;
+            site.viewer("prometheus");
+            until("a scrape with the new certificate", || is(1)).await;
+
             // Without a member's certificate nothing is readable.
             let url = format!("https://{SERVER_IPV4}:7443/metrics");
             let output = Command::new("curl").args(["-sk", "--fail", &url]).output();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rackwright_ground::clock;
 use rackwright_ground::core::Core;
+use rackwright_ground::rights::CERTIFICATE_WARNING_S;
 use rackwright_ground::start::restored;
 use rackwright_ground::uploads;
 use rackwright_identity::{ServerCertificate, Validity};
@@ -27,9 +28,6 @@ const STAGES_S: i64 = 30 * DAY_S;
 const STAGES_KEPT: i64 = 200_000;
 /// An unfinished upload is dropped after this time.
 const UPLOADS_S: i64 = 2 * DAY_S;
-
-/// A member's certificate gives a warning when it ends within this time. `rackwright` renews one in its last 10 days.
-const WARNED_S: i64 = 7 * DAY_S;
 
 /// Runs until the core stops.
 pub async fn run(core: Arc<Core>, certificate: Arc<ServerCertificate>, mut validity: Validity) {
@@ -108,7 +106,11 @@ async fn round(core: &Arc<Core>) -> Result<(), StoreError> {
 /// Stores one event for each member's certificate that ends soon and was not renewed: after its end, the member needs a new
 /// token.
 async fn warn_of_ending_certificates(core: &Core, now: Timestamp) -> Result<(), StoreError> {
-    for member in core.store.ending_members(now, now.plus(seconds(WARNED_S))).await? {
+    for member in core
+        .store
+        .ending_members(now, now.plus(seconds(CERTIFICATE_WARNING_S)))
+        .await?
+    {
         let Some(ends_at) = member.certificate_ends_at else {
             continue;
         };

@@ -27,6 +27,9 @@ pub use caller::{Caller, is_customers, limited, look_up, new_member_token, of_me
 const ROUND: Duration = Duration::from_secs(5);
 /// Why the grants of a session end with it.
 const SESSION_ENDED: &str = "the session or API key of this call has ended; log in again, or use another key";
+/// A member's certificate that was not renewed gives a warning when it ends within this time. `rackwright` renews one in
+/// its last 10 days.
+pub const CERTIFICATE_WARNING_S: i64 = 7 * 86_400;
 /// Least time between two writes of a member's last use.
 const USE_S: i64 = 3600;
 

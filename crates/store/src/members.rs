@@ -106,6 +106,18 @@ impl Store {
         rows.iter().map(member).collect()
     }
 
+    /// Number of invited members that have called since `used_since`, and whose newest certificate ends after `now` and by
+    /// `until`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn count_ending_in_use(&self, now: Timestamp, until: Timestamp, used_since: Timestamp) -> Result<i64> {
+        let sql = "SELECT COUNT(*) FROM members WHERE certificate_ends_at > $1 AND certificate_ends_at <= $2 \
+                   AND used_at >= $3 AND issuer = ''";
+        let query = statement(sql).bind(now.0).bind(until.0).bind(used_since.0);
+        Ok(query.fetch_one(&self.readers).await?.try_get(0)?)
+    }
+
     /// Stores that a member has called, unless a call at or after `since` is stored already.
     ///
     /// # Errors

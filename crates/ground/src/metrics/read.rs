@@ -18,7 +18,12 @@ use super::{KindLabel, StateLabel, seconds};
 use crate::clock;
 use crate::core::Core;
 use crate::core::STEPS_AT_ONCE;
+use crate::rights::CERTIFICATE_WARNING_S;
 
+/// A certificate that ends within this time counts as ending.
+const ENDING_US: i64 = CERTIFICATE_WARNING_S * 1_000_000;
+/// A member that has called within this time uses its certificate.
+const IN_USE_US: i64 = 86_400 * 1_000_000;
 /// Lifetime of values from the database.
 pub(super) const FRESH: Duration = Duration::from_secs(5);
 
@@ -62,6 +67,7 @@ pub(super) struct Gauges {
     permits: Family<KindLabel, Gauge>,
     in_line: Family<KindLabel, Gauge>,
     breaches: Gauge,
+    ending_certificates: Gauge,
     due: Gauge,
     overdue: Gauge<f64, AtomicU64>,
     events: Gauge,
@@ -162,6 +168,11 @@ impl Gauges {
             self.breaches.clone(),
         );
         r.register(
+            "member_certificates_ending",
+            "Members that used a certificate within a day which ends within a week, and did not renew it",
+            self.ending_certificates.clone(),
+        );
+        r.register(
             "nodes_due",
             "Nodes that are due and not leased by a replica",
             self.due.clone(),
@@ -183,6 +194,9 @@ impl Gauges {
         self.overdue.set(due.map_or(0.0, |due| seconds(now.since(due))));
         self.events.set(core.store.event_range().await?.1);
         self.breaches.set(core.store.count_open_breaches().await?);
+        let (until, since) = (now.plus(ENDING_US), now.plus(-IN_USE_US));
+        let ending = core.store.count_ending_in_use(now, until, since).await?;
+        self.ending_certificates.set(ending);
         let permits = core.store.count_permits(now).await?;
         for kind in Kind::ALL.iter().map(|kind| kind.as_str()) {
             let of_kind = permits.iter().find(|(name, ..)| name == kind);

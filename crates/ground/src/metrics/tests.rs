@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rackwright_lifecycle::{Effect, Wait};
+use rackwright_store::MemberRow;
 
 use super::*;
 use crate::core::BootCounts;
@@ -17,6 +18,21 @@ async fn full_scrape() -> String {
         message: "the sentence is not shown".into(),
         retryable: true,
     };
+    let now = crate::clock::now();
+    let mut tx = core.store.write().await.unwrap();
+    for (name, days) in [("prometheus", 6), ("cache", 8)] {
+        let reader = MemberRow {
+            role: "viewer".into(),
+            customer: "".into(),
+        };
+        tx.put_member(name, &reader, 1, now).await.unwrap();
+        let ends = now.plus(days * 86_400 * 1_000_000);
+        assert!(tx.record_member_cert(name, 1, ends, "ca").await.unwrap());
+    }
+    tx.commit().await.unwrap();
+    for name in ["prometheus", "cache"] {
+        assert!(core.store.record_use(name, 1, now, now).await.unwrap());
+    }
     let metrics = &core.metrics;
     metrics.edge(Edge::Claimed, State::Available, State::Allocated, 1_500_000);
     metrics.effect_ended(Effect::PowerOn, &failed, "Vendor", 2_000_000);
@@ -92,6 +108,7 @@ async fn metrics_hold_no_labels_from_outside() {
         "rackwright_nodes{state=\"active\"} 0",
         "rackwright_nodes_waiting{state=\"available\",reason=\"rest\"} 1",
         "rackwright_nodes_due 1",
+        "rackwright_member_certificates_ending 1",
         "rackwright_permits_in_use{kind=\"power-on\"} 0",
         "rackwright_nodes_in_line{kind=\"image\"} 0",
         "rackwright_line_seconds_sum{kind=\"power-on\"} 2.0",
@@ -105,7 +122,10 @@ async fn metrics_hold_no_labels_from_outside() {
     ] {
         assert!(output.lines().any(|l| l == line), "{line:?} is not in\n{output}");
     }
-    assert!(!output.contains("n1") && !output.contains("sentence"), "{output}");
+    assert!(
+        !output.contains("prometheus") && !output.contains("n1") && !output.contains("sentence"),
+        "{output}"
+    );
     assert!(output.ends_with("# EOF\n"));
 }
 

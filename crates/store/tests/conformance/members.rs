@@ -151,6 +151,22 @@ async fn a_certificate_is_warned_of_once() {
     assert!(!tx.mark_end_warned("ann", at(500)).await.unwrap());
     tx.commit().await.unwrap();
     assert_eq!(ending(100, 500).await, 0);
+    // It counts while the member uses it.
+    let in_use = async |now, until, since| {
+        let count = lab.store.count_ending_in_use(at(now), at(until), at(since));
+        count.await.unwrap()
+    };
+    assert_eq!(in_use(100, 500, 60).await, 0);
+    assert!(lab.store.record_use("ann", 1, at(60), at(60)).await.unwrap());
+    assert_eq!(
+        (
+            in_use(100, 500, 60).await,
+            in_use(100, 500, 61).await,
+            in_use(100, 499, 60).await,
+            in_use(500, 600, 60).await
+        ),
+        (1, 0, 0, 0)
+    );
 
     // The certificates of an identity provider's member end within hours, without a warning.
     let mut tx = lab.store.write().await.unwrap();
