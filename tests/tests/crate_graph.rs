@@ -536,6 +536,21 @@ fn the_pure_crates_depend_on_no_crate_with_effects() {
     }
 }
 
+#[test]
+fn every_crate_denies_the_disallowed_methods() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let workspace = std::fs::read_to_string(root.join("Cargo.toml")).expect("Cargo.toml");
+    assert!(workspace.lines().any(|line| line == "disallowed_methods = \"deny\""));
+    for package in metadata().workspace_packages() {
+        let manifest = std::fs::read_to_string(&package.manifest_path).expect("a manifest");
+        assert!(
+            manifest.contains("[lints]\nworkspace = true\n"),
+            "{} lacks the lints of the workspace",
+            package.manifest_path
+        );
+    }
+}
+
 /// Clippy reads only one file: the file of the daemon's crates repeats the list of all crates, and adds to it.
 #[test]
 fn the_daemons_disallowed_methods_are_those_of_all_crates_and_more() {

@@ -42,7 +42,7 @@ pub fn parse_moment(text: &str) -> Result<Timestamp, String> {
     }
     let wrong = |_| format!("`{text}` is not a time such as 2026-12-31T18:00:00Z or a duration from now such as 30d");
     let ahead = parse_duration(text).map_err(wrong)?;
-    let moment = jiff::Timestamp::now()
+    let moment = present()
         .checked_add(ahead)
         .map_err(|_| format!("`{text}` is too far away"))?;
     Ok(at(moment.as_second()))
@@ -56,7 +56,7 @@ pub fn parse_past(text: &str) -> Result<Timestamp, String> {
     }
     let wrong = |_| format!("`{text}` is not a time such as 2026-12-31T18:00:00Z or a duration before now such as 2h");
     let back = parse_duration(text).map_err(wrong)?;
-    let moment = jiff::Timestamp::now()
+    let moment = present()
         .checked_sub(back)
         .map_err(|_| format!("`{text}` is too long ago"))?;
     Ok(at(moment.as_second()))
@@ -119,6 +119,11 @@ pub fn memory(count: u64) -> String {
 #[expect(clippy::disallowed_methods, reason = "this is the CLI's clock")]
 pub fn system_time() -> SystemTime {
     SystemTime::now()
+}
+
+/// The same, for sums with a duration.
+fn present() -> jiff::Timestamp {
+    jiff::Timestamp::try_from(system_time()).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
 }
 
 /// Seconds since the epoch, now.

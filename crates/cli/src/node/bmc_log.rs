@@ -49,7 +49,7 @@ struct ReadArgs {
     #[arg(required = true, value_name = "ID")]
     id: Option<String>,
     /// Only entries created since this time by the BMC's clock: 2026-12-31T18:00:00Z, or a duration before now such as 2h
-    #[arg(long, value_name = "TIME", value_parser = past)]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_past)]
     since: Option<Timestamp>,
     /// Only entries of this severity or worse
     #[arg(long, value_enum)]
@@ -93,20 +93,6 @@ impl Severity {
             Self::Critical => "Critical",
         }
     }
-}
-
-/// RFC 3339, or a time before now.
-fn past(text: &str) -> Result<Timestamp, String> {
-    let at = |seconds| Timestamp { seconds, nanos: 0 };
-    if let Ok(time) = text.parse::<jiff::Timestamp>() {
-        return Ok(at(time.as_second()));
-    }
-    let wrong = |_| format!("`{text}` is not a time such as 2026-12-31T18:00:00Z or a duration before now such as 2h");
-    let ago = units::parse_duration(text).map_err(wrong)?;
-    let moment = jiff::Timestamp::now().checked_sub(ago);
-    moment
-        .map(|moment| at(moment.as_second()))
-        .map_err(|_| format!("`{text}` is too long ago"))
 }
 
 /// Shows or clears the log.
