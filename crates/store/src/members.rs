@@ -99,9 +99,6 @@ impl Store {
 
     /// Number of invited members that have called since `used_since`, and whose newest certificate ends after `now` and by
     /// `until`.
-    ///
-    /// # Errors
-    /// The database failed.
     pub async fn count_ending_in_use(&self, now: Timestamp, until: Timestamp, used_since: Timestamp) -> Result<i64> {
         let sql = "SELECT COUNT(*) FROM members WHERE certificate_ends_at > $1 AND certificate_ends_at <= $2 \
                    AND used_at >= $3 AND issuer = ''";

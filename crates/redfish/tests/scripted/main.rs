@@ -24,6 +24,7 @@ mod requests;
 mod server;
 mod sessions;
 mod settings;
+mod slow;
 mod survey;
 mod tls;
 mod uefi;
