@@ -161,7 +161,9 @@ impl Cables {
             RandomState::default(),
             AtomicBool::new(false),
         );
-        let read = |items: &[Item<'_>]| {
+        let read = |part: usize, items: &[Item<'_>]| {
+            // The first part takes in the others.
+            let times = if part == 0 { 16 * threads } else { 16 };
             let mut sink = Sink::within(Vec::new(), Limits { names: left });
             let mut cables = Self {
                 hasher: hasher.clone(),
@@ -169,7 +171,7 @@ impl Cables {
             };
             for (i, item) in items.iter().enumerate() {
                 if i > 0 && i == items.len() / 16 {
-                    cables.reserve_as_before(16);
+                    cables.reserve_as_before(times);
                 }
                 if let Some(fields) = item_fields("cables", *item, &mut sink) {
                     cables.read(draft, &used, fields);
@@ -183,8 +185,10 @@ impl Cables {
         };
         let read = &read;
         let parts: Option<Vec<(Self, usize)>> = thread::scope(|scope| {
-            let parts = items.chunks(items.len().div_ceil(threads));
-            let readers: Vec<_> = parts.map(|items| scope.spawn(move || read(items))).collect();
+            let parts = items.chunks(items.len().div_ceil(threads)).enumerate();
+            let readers: Vec<_> = parts
+                .map(|(part, items)| scope.spawn(move || read(part, items)))
+                .collect();
             readers.into_iter().map(|reader| reader.join().ok().flatten()).collect()
         });
         let mut parts = parts?.into_iter();
