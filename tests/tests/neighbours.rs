@@ -202,7 +202,8 @@ fn prometheus_reads_the_metrics_and_understands_panels_and_alerts() {
             site.enroll("n1", lab.machine(0));
             site.until("n1", &["inspecting"], TEST_LIMIT).await;
             let dir = namespace.state_dir().join("prometheus");
-            let _prometheus = prometheus(&dir, &site.viewer("prometheus"));
+            let credentials = site.viewer("prometheus");
+            let _prometheus = prometheus(&dir, &credentials);
 
             let nodes = "rackwright_nodes{job=\"rackwright\",state=\"inspecting\"} == 1";
             until("the node that is inspected", || {
@@ -233,7 +234,11 @@ fn prometheus_reads_the_metrics_and_understands_panels_and_alerts() {
             };
             site.cli(["member", "revoke", "prometheus"]);
             until("the end of the former certificate", || is(0)).await;
-            site.viewer("prometheus");
+            assert_eq!(
+                site.viewer("prometheus"),
+                credentials,
+                "the same files have the new certificate"
+            );
             until("a scrape with the new certificate", || is(1)).await;
 
             // Without a member's certificate nothing is readable.
