@@ -2,17 +2,15 @@
 //! resource that it could not parse.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rackwright_redfish::{
-    BmcClient, BootTarget, Environment, Limits, MediaKind, Persistence, PowerGoal, PowerState, RedfishError,
-    RetryPolicy, Settings,
+    BmcClient, BootTarget, Limits, MediaKind, Persistence, PowerGoal, PowerState, RedfishError, RetryPolicy, Settings,
 };
 use rackwright_redfish_record::{RecordLimits, Recording};
 use serde_json::{Value, json};
 
-use crate::bmc::{Bmc, SYSTEM, TestEnvironment, standard_tree};
+use crate::bmc::{Bmc, SYSTEM, standard_tree};
 use crate::server::{Answer, Request};
 
 /// Time limit of every operation: a few request time-outs, with room for a busy machine.
