@@ -9,6 +9,7 @@ use rackwright_ground::hall;
 use rackwright_ground::stored;
 use rackwright_infiniband::{Guid, Membership, PKey};
 use rackwright_lifecycle::NodeId;
+use rackwright_lifecycle::cluster::State;
 use rackwright_planner::handover::{
     Cluster, Format, Member, PackFile, PartitionPort, PartitionSheet, Processors, ReportRow, Verdict, pack,
 };
@@ -61,10 +62,10 @@ fn processors(inventory: &v1::Inventory) -> Option<Processors> {
 fn partition_sheet(
     site: &Site,
     record: &ClusterRecord,
-    name: String,
+    name: Option<String>,
     nodes: &[SiteNode],
 ) -> Result<Option<PartitionSheet>, ReserveError> {
-    let Some(number) = record.partition else {
+    let (Some(number), Some(name)) = (record.partition, name) else {
         return Ok(None);
     };
     let key = PKey::new(number).ok_or_else(|| StoreError::Corrupt {
@@ -95,18 +96,20 @@ fn partition_sheet(
     }))
 }
 
-/// The name of the cluster's partition at the fabric manager; empty: the cluster has no partition.
-async fn partition_name(core: &Core, record: &ClusterRecord) -> Result<String, ReserveError> {
+/// The name of the cluster's partition at the fabric manager. `None`: the cluster has no partition, or its release has given
+/// the key back.
+async fn partition_name(core: &Core, record: &ClusterRecord) -> Result<Option<String>, ReserveError> {
     if record.partition.is_none() {
-        return Ok(String::new());
+        return Ok(None);
     }
     let partitions = ClusterPartitions::of_cluster(&core.store, &record.uid).await?;
     match partitions.of(&record.uid).name() {
+        "" if record.cluster.state == State::Releasing => Ok(None),
         "" => Err(ReserveError::Refused(format!(
             "cluster {} no longer holds the key of its partition, so a hand-over pack would lack the partition",
             record.id
         ))),
-        name => Ok(name.to_owned()),
+        name => Ok(Some(name.to_owned())),
     }
 }
 

@@ -310,6 +310,10 @@ async fn the_pack_of_a_cluster_names_its_nodes_and_its_partition_and_no_others()
     let why = refusal(&damaged, &nodes).await;
     let expected = "cluster alpha no longer holds the key of its partition, so a hand-over pack would lack";
     assert!(why.starts_with(expected), "{why}");
+    // A release gives the key back before the nodes have left.
+    damaged.cluster.state = State::Releasing;
+    let files = pack::make(&core, &damaged, &nodes).await.unwrap();
+    assert!(files.iter().all(|file| file.name != "fabric/partition.md"));
 }
 
 #[tokio::test]
