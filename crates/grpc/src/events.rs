@@ -62,7 +62,7 @@ impl EventService for Events {
 /// Events after the position are deleted, or the position does not exist yet.
 fn position_after(after: u64, (oldest, newest): (i64, i64)) -> Result<i64, ApiError> {
     let after = i64::try_from(after).map_err(|_| ApiError::invalid("after_position", "is too large"))?;
-    if after > 0 && after + 1 < oldest {
+    if after > 0 && after < oldest - 1 {
         let deleted = oldest - 1;
         let message = format!("events up to {deleted} are deleted; position {after} is no longer stored");
         return Err(ApiError::OutOfRange(message));
@@ -101,4 +101,25 @@ fn filter(request: &v1::StreamEventsRequest) -> Result<EventFilter, ApiError> {
         since: names::given_time("since_time", request.since_time.as_ref())?,
         until: names::given_time("until_time", request.until_time.as_ref())?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_goes_on_only_after_a_stored_position() {
+        let after = |position| position_after(position, (5, 9)).map_err(|error| error.to_string());
+        assert_eq!([0, 4, 9].map(after), [Ok(0), Ok(4), Ok(9)]);
+        let refused = |position| after(position).expect_err("it is refused");
+        assert!(refused(3).contains("events up to 4 are deleted"), "{}", refused(3));
+        for position in [10, i64::MAX as u64] {
+            assert!(
+                refused(position).contains("does not exist yet"),
+                "{}",
+                refused(position)
+            );
+        }
+        assert!(refused(u64::MAX).contains("is too large"), "{}", refused(u64::MAX));
+    }
 }

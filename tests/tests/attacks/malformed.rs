@@ -36,9 +36,6 @@ const BURST: usize = 64;
 const AT_ONCE: usize = 32;
 /// Allowed growth of the control plane, in bytes: less than a kilobyte for each input of one listener.
 const MEMORY: u64 = 64 << 20;
-/// Allowed growth by the messages that the API decodes. One of the first 400 takes about 180 MiB, once: with 10,000 messages the
-/// growth was the same.
-const MEMORY_OF_CALLS: u64 = 256 << 20;
 
 fn asked() -> Option<usize> {
     let number = std::env::var("RACKWRIGHT_MALFORMED_INPUTS").ok()?;
@@ -295,8 +292,6 @@ async fn each_listener_survives_malformed_inputs() {
     let (refused, others) = messages(&plane, *INPUTS, undecodable, is_refused).await;
     assert_eq!(refused, *INPUTS, "messages that were not refused: {others:#?}");
     note("API, as an operator, undecodable", refused);
-    let undecoded = plane.memory();
-    assert!(undecoded < before + MEMORY, "{before} bytes grew to {undecoded}");
     let all = Messages::new();
     // A message that was not changed is decoded, and the code of messages that are not is no answer to it.
     let is_fine = |number: usize, code| is_answered(code) && (number % 2 == 1 || code != Some(Code::Internal));
@@ -308,10 +303,7 @@ async fn each_listener_survives_malformed_inputs() {
     println!("{}", figures.join("\n"));
     assert_eq!(plane.site.pid(), pid, "the control plane was started again");
     let after = plane.memory();
-    assert!(
-        after < undecoded + MEMORY_OF_CALLS,
-        "{undecoded} bytes grew to {after}: {figures:?}"
-    );
+    assert!(after < before + MEMORY, "{before} bytes grew to {after}: {figures:?}");
     // An honest machine still works.
     plane.site.until(&id, &["available"], Duration::from_secs(30)).await;
     plane
