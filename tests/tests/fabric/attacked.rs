@@ -577,7 +577,7 @@ async fn write_and_hang_up(lab: &Lab, content: Option<&str>) {
     lab.sweep_after_hangup().await;
 }
 
-/// The site and one host more, at a free port of a leaf: somebody has plugged it in.
+/// The site, and a host that it does not have at a free port of a leaf.
 fn with_stranger(text: &str, model: &Model) -> Model {
     let mut leaves = model.switches.iter().filter(|switch| switch.role == SwitchRole::Leaf);
     let leaf = &leaves.next_back().expect("a leaf").name;

@@ -460,7 +460,7 @@ async fn a_port_that_the_site_does_not_have_is_read_once_it_is_discovered() {
     clock::simulated::set(now);
     let core = hall(32, FABRIC).await;
     let (manager, mut rounds) = proven(&core).await;
-    // Somebody's own adapter has the key of alpha, and the partition file is right.
+    // An adapter that the site does not have has the key of alpha, and the partition file is right.
     let stranger = Guid::new(0x5752_a6a7).unwrap();
     *manager.discovered.lock().unwrap() = Some(stranger);
     manager.tables.lock().unwrap().insert(stranger, vec![0x8001, 0x7fff]);
